@@ -1,0 +1,336 @@
+"""What a playbook says: hosts, targets, changes, hypotheses. Frozen, and strict about unknown keys.
+
+These models are the shape of the YAML; `orchestrator.playbook` reads the file, keeps positions and resolves
+references. Nothing here touches a file.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from orchestrator.core.units import Duration, Percent
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
+EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Model(BaseModel):
+    """Frozen, no unknown keys, no silent conversions of numbers to text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def _env_text(value: object) -> object:
+    """YAML reads `8` and `true` as what they look like; an environment holds text."""
+    if isinstance(value, bool):
+        raise ValueError("write an environment value as text: '1', '0', 'true' or 'false'")
+    return str(value) if isinstance(value, int | float) else value
+
+
+EnvValue = Annotated[str | None, BeforeValidator(_env_text)]
+"""Text sets the variable, null unsets it."""
+
+FlagValue = bool | int | float | str | list[Any] | dict[str, Any] | None
+"""`true` is a bare flag, `null` or `false` removes it, a list repeats words after the flag, a mapping is passed as JSON."""
+
+
+# ---------------------------------------------------------------- hosts and routes
+
+
+def _words(value: object) -> object:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+class SshHop(Model):
+    """A further `ssh` run on the far side. Needs keys there; prompts are refused (`BatchMode=yes`)."""
+
+    ssh: str
+    options: tuple[str, ...] = ()
+
+
+Hop = Annotated[
+    Annotated[SshHop, Tag("ssh")] | Annotated[tuple[str, ...], BeforeValidator(_words), Tag("words")],
+    Discriminator(lambda v: "ssh" if isinstance(v, Mapping | SshHop) else "words"),
+]
+"""A command prefix such as `pct exec 129 --`, as text or as a list of words, or `{ssh: user@inner}`."""
+
+
+class Route(Model):
+    """This machine, or SSH, then any number of hops. `route: local` is the empty route."""
+
+    ssh: str | None = Field(None, description="user@host, host, or a name from ~/.ssh/config")
+    port: int | None = Field(None, ge=1, le=65535)
+    key: str | None = Field(None, description="private key file; ~ is expanded on the controller")
+    known_hosts: str | None = Field(None, description="instead of ~/.ssh/known_hosts")
+    config: str | None = Field("~/.ssh/config", description="ssh configuration to read; null reads none")
+    jump: tuple[str, ...] = Field((), description="jump hosts, outermost first: user@host:port")
+    hops: tuple[Hop, ...] = ()
+    sudo: bool = Field(False, description="run the agent as root through `sudo -n` at the end of the route")
+    python: str = Field("python3", description="interpreter for the agent on the host, 3.8 or newer")
+    connect_timeout: Duration = 15.0
+    keepalive: Duration = 15.0
+
+    @property
+    def is_local(self) -> bool:
+        return self.ssh is None
+
+    def __str__(self) -> str:
+        legs = [f"ssh {self.ssh}" if self.ssh else "local"]
+        legs += [f"ssh {h.ssh}" if isinstance(h, SshHop) else " ".join(h) for h in self.hops]
+        return " → ".join(legs + (["sudo"] if self.sudo else []))
+
+
+def _route(value: object) -> object:
+    if value == "local":
+        return {}
+    if isinstance(value, str):
+        return {"ssh": value}
+    return value
+
+
+class Target(Model):
+    """What is tuned, and its known-good configuration."""
+
+    engine: Literal["sglang", "vllm", "command"] = "sglang"
+    python: str = Field("python3", description="the server's interpreter, absolute on the host")
+    source: str | None = Field(None, description="root of the source tree; asked of the interpreter when absent")
+    tree: Literal["in_place"] = "in_place"
+    model: str | None = None
+    gpus: tuple[int, ...] | None = None
+    args: dict[str, FlagValue] = Field(default_factory=dict)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    cwd: str | None = None
+    port: int = Field(30000, ge=1, le=65535)
+    launch: tuple[str, ...] | None = Field(
+        None, description="the whole command of a `command` engine; {port} and {model} are replaced"
+    )
+    health: str = Field("/health", description="path that answers 200 when a `command` server is up")
+    guarded: tuple[str, ...] = Field((), description="further paths whose manifest must not change")
+    secrets: tuple[EnvName, ...] = Field((), description="further environment names whose values are masked")
+    ready: Limits = Field(default_factory=lambda: Limits())
+    stop_grace: Duration = 10.0
+
+    @model_validator(mode="after")
+    def _command_has_launch(self) -> Self:
+        if (self.engine == "command") != (self.launch is not None):
+            raise ValueError("`launch` belongs to engine `command`, and that engine needs it")
+        return self
+
+
+class Limits(Model):
+    """How long a start may take: `limit` in all, `stall` without any progress."""
+
+    limit: Duration = 1800.0
+    stall: Duration = 300.0
+
+
+class Host(Model):
+    route: Annotated[Route, BeforeValidator(_route)] = Field(default_factory=Route)
+    target: Name | Target
+    gpu_tool: str = "nvidia-smi"
+    gpu_devices: tuple[str, ...] = ("/dev/nvidia[0-9]*",)
+    reap: Literal["ours", "engine"] | tuple[int, ...] = "ours"
+    write: bool = Field(True, description="false: this host is only looked at")
+
+
+class Inventory(Model):
+    """`hosts.yaml`: hosts and targets apart from the campaign."""
+
+    hosts: dict[Name, Host] = Field(default_factory=dict)
+    targets: dict[Name, Target] = Field(default_factory=dict)
+
+
+# ---------------------------------------------------------------- changes
+
+
+class Edit(Model):
+    """Search and replace anchored on text; `find` must occur exactly `count` times."""
+
+    file: str
+    find: str = Field(min_length=1)
+    replace: str
+    count: int = Field(1, ge=1)
+
+
+def _patch(value: object) -> object:
+    if isinstance(value, str):
+        return {"files": (value,)}
+    if isinstance(value, list | tuple):
+        return {"files": tuple(value)}
+    return value
+
+
+class Patch(Model):
+    """Unified diffs, or edits, or both. Paths begin at the directory that holds the source tree."""
+
+    files: tuple[str, ...] = Field((), description="diff files, relative to the playbook")
+    edits: tuple[Edit, ...] = ()
+    strip: int = Field(1, ge=0, description="leading path components of the diff to drop, as `patch -p`")
+    offset: Literal["exact", "unique"] = "exact"
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if not self.files and not self.edits:
+            raise ValueError("a patch needs `files` or `edits`")
+        return self
+
+
+class Sitecustomize(Model):
+    """A guarded block in the server interpreter's `sitecustomize.py`: variables, code, or both."""
+
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    code: str = ""
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if not self.env and not self.code.strip():
+            raise ValueError("a sitecustomize block needs `env` or `code`")
+        return self
+
+
+class File(Model):
+    """One file created, replaced or deleted. `path` is absolute, or relative to the source tree's parent."""
+
+    path: str
+    content: str | None = None
+    source: str | None = Field(None, alias="from", description="a file on the controller, relative to the playbook")
+    delete: bool = False
+    mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] | None = None
+
+    @model_validator(mode="after")
+    def _one_content(self) -> Self:
+        given = [self.content is not None, self.source is not None, self.delete]
+        if sum(given) != 1:
+            raise ValueError("a file change needs exactly one of `content`, `from`, `delete: true`")
+        return self
+
+
+class PatchChange(Model):
+    patch: Annotated[Patch, BeforeValidator(_patch)]
+
+
+class EnvChange(Model):
+    env: dict[EnvName, EnvValue] = Field(min_length=1)
+
+
+class SitecustomizeChange(Model):
+    sitecustomize: Sitecustomize
+
+
+class ArgsChange(Model):
+    args: dict[str, FlagValue] = Field(min_length=1)
+
+
+class FileChange(Model):
+    file: File
+
+
+_KINDS = ("patch", "env", "sitecustomize", "args", "file")
+
+
+def change_kind(value: Any) -> str | None:
+    """The kind of a change, of a mapping as written or of a model: its one key."""
+    keys = value.keys() if isinstance(value, Mapping) else type(value).model_fields
+    return next((k for k in _KINDS if k in keys), None)
+
+
+Change = Annotated[
+    Annotated[PatchChange, Tag("patch")]
+    | Annotated[EnvChange, Tag("env")]
+    | Annotated[SitecustomizeChange, Tag("sitecustomize")]
+    | Annotated[ArgsChange, Tag("args")]
+    | Annotated[FileChange, Tag("file")],
+    Discriminator(
+        change_kind,
+        custom_error_type="change_kind",
+        custom_error_message="a change is one of: patch, env, sitecustomize, args, file",
+    ),
+]
+
+
+# ---------------------------------------------------------------- the campaign
+
+
+class Workload(Model):
+    """What is sent to the server. Token counts are asked for and then measured; the measured ones count."""
+
+    prompt_tokens: int = Field(128, ge=1)
+    output_tokens: int = Field(256, ge=2)
+    concurrency: int = Field(1, ge=1, le=1024)
+    warmup: int = Field(1, ge=0, description="requests of the same shape before measuring")
+    prompt: str | None = Field(None, description="instead of the built-in text")
+
+
+class Measure(Model):
+    metric: Literal["output_tps", "ttft_ms", "itl_ms"] = "output_tps"
+    direction: Literal["higher", "lower"] = "higher"
+    min_effect: Percent = 0.02
+    repetitions: int = Field(3, ge=1, description="samples of one launch")
+    launches: int = Field(2, ge=1, description="launches of an arm at the most")
+
+
+class Context(Model):
+    """A named variation of the target in which hypotheses are judged."""
+
+    args: dict[str, FlagValue] = Field(default_factory=dict)
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
+    workload: Workload | None = None
+
+
+class Requires(Model):
+    """Preconditions, probed before any launch; unmet → `not_applicable` with the evidence."""
+
+    packages: dict[str, str] = Field(
+        default_factory=dict, description="name → version condition such as '>=0.5.22,<0.6', or '*' for present"
+    )
+    gpu_arch: tuple[str, ...] = Field((), description="compute capabilities, such as '12.0'")
+    files: tuple[str, ...] = Field((), description="paths that must exist below the source tree's parent")
+
+
+class Hypothesis(Model):
+    id: Name
+    claim: str
+    why: str = ""
+    expect: Percent | None = Field(None, description="expected gain of the metric")
+    family: str = ""
+    context: Annotated[tuple[Name, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)] = ()
+    changes: tuple[Change, ...] = Field(min_length=1)
+    bundle: str | None = Field(None, min_length=1, description="why several changes must go together")
+    after: tuple[Name, ...] = ()
+    requires: Requires = Field(default_factory=Requires)
+    revisit_when: tuple[str, ...] = Field(
+        (), description="facts a dead end depends on, such as flashinfer-python or gpu_arch"
+    )
+    marker: str | None = Field(None, description="text that the change makes the server log, as proof it was reached")
+
+    @model_validator(mode="after")
+    def _bundles_are_declared(self) -> Self:
+        kinds = {change_kind(c) for c in self.changes}
+        if len(kinds) > 1 and not self.bundle:
+            raise ValueError(
+                f"hypothesis {self.id!r} has several kinds of change ({', '.join(sorted(map(str, kinds)))}); "
+                "split it, or say why they go together with `bundle:`"
+            )
+        return self
+
+
+class Playbook(Model):
+    """One campaign."""
+
+    campaign: Name
+    description: str = ""
+    host: Name | None = Field(None, description="where it runs, when the inventory has several hosts")
+    hosts: dict[Name, Host] = Field(default_factory=dict)
+    targets: dict[Name, Target] = Field(default_factory=dict)
+    workload: Workload = Field(default_factory=Workload)
+    measure: Measure = Field(default_factory=Measure)
+    lease: Duration = 600.0
+    contexts: dict[Name, Context] = Field(default_factory=lambda: {"plain": Context()})
+    hypotheses: tuple[Hypothesis, ...] = Field(min_length=1)
+
+
+Target.model_rebuild()
