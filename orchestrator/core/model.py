@@ -35,7 +35,7 @@ EnvValue = Annotated[str | None, BeforeValidator(_env_text)]
 """Text sets the variable, null unsets it."""
 
 FlagValue = bool | int | float | str | list[Any] | dict[str, Any] | None
-"""`true` is a bare flag, `null` or `false` removes it, a list repeats words after the flag, a mapping is passed as JSON."""
+"""`true` is a bare flag, `null` or `false` removes it, a list gives the words after it, a mapping becomes JSON."""
 
 
 # ---------------------------------------------------------------- hosts and routes
@@ -232,7 +232,7 @@ class FileChange(Model):
 _KINDS = ("patch", "env", "sitecustomize", "args", "file")
 
 
-def change_kind(value: Any) -> str | None:
+def change_kind(value: Any) -> str | None:  # noqa: ANN401 - a mapping as written, or any change model
     """The kind of a change, of a mapping as written or of a model: its one key."""
     keys = value.keys() if isinstance(value, Mapping) else type(value).model_fields
     return next((k for k in _KINDS if k in keys), None)

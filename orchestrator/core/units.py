@@ -73,18 +73,18 @@ def _already(kind: type, parse: object) -> object:
 
 Duration = Annotated[
     float,
-    BeforeValidator(_already(float, parse_duration)),  # type: ignore[arg-type]
+    BeforeValidator(_already(float, parse_duration)),
     PlainSerializer(show_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|m|h|d))+$", "examples": ["30m", "1h30m"]}),
 ]
 Percent = Annotated[
     float,
-    BeforeValidator(_already(float, parse_percent)),  # type: ignore[arg-type]
+    BeforeValidator(_already(float, parse_percent)),
     PlainSerializer(show_percent, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "pattern": r"^[+-]?\d+(\.\d+)?\s*%$", "examples": ["2%", "+5%"]}),
 ]
 Size = Annotated[
     int,
-    BeforeValidator(_already(int, parse_size)),  # type: ignore[arg-type]
+    BeforeValidator(_already(int, parse_size)),
     WithJsonSchema({"type": "string", "examples": ["16MiB", "2GB"]}),
 ]
