@@ -107,10 +107,26 @@ class Unreachable(OrchestratorError):
 
 
 class PatchConflict(OrchestratorError):
-    """A patch that does not fit the bytes as they are. Nothing was changed."""
+    """A patch that does not fit the bytes as they are. Nothing was changed. Several misfits are several problems."""
 
     kind = "conflict"
     exit_code = 4
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: Place | None = None,
+        facts: Mapping[str, str] | None = None,
+        hint: str | None = None,
+        problems: Sequence[Problem] = (),
+    ) -> None:
+        super().__init__(what, where=where, facts=facts, hint=hint)
+        self._problems = list(problems)
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        return self._problems or super().problems
 
 
 class Refused(OrchestratorError):
