@@ -19,7 +19,7 @@ def launch_value(samples: Sequence[Sample], metric: str) -> float | None:
     if not good:
         return None
     if metric == "ttft_ms":
-        return 1000.0 * sum(s["ttft_s"] for s in good) / len(good)
+        return 1000.0 * float(sum(s["ttft_s"] for s in good)) / len(good)
     tokens = float(sum(s["decode_tokens"] for s in good))
     if metric == "itl_ms":
         return 1000.0 * sum(s["decode_s"] for s in good) / tokens if tokens else None
