@@ -31,7 +31,7 @@ def _env_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-EnvValue = Annotated[str | None, BeforeValidator(_env_text)]
+EnvValue = Annotated[str | None, BeforeValidator(_env_text, json_schema_input_type=str | int | float | None)]
 """Text sets the variable, null unsets it."""
 
 FlagValue = bool | int | float | str | list[Any] | dict[str, Any] | None
@@ -48,12 +48,18 @@ def _words(value: object) -> object:
 class SshHop(Model):
     """A further `ssh` run on the far side. Needs keys there; prompts are refused (`BatchMode=yes`)."""
 
-    ssh: str
-    options: tuple[str, ...] = ()
+    ssh: str = Field(description="user@host, as seen from the place before it")
+    options: tuple[str, ...] = Field((), description="words for that `ssh`, such as -p 2222")
 
 
 Hop = Annotated[
-    Annotated[SshHop, Tag("ssh")] | Annotated[tuple[str, ...], BeforeValidator(_words), Tag("words")],
+    Annotated[SshHop, Tag("ssh")]
+    | Annotated[
+        tuple[str, ...],
+        Field(min_length=1),
+        BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...]),
+        Tag("words"),
+    ],
     Discriminator(lambda v: "ssh" if isinstance(v, Mapping | SshHop) else "words"),
 ]
 """A command prefix such as `pct exec 129 --`, as text or as a list of words, or `{ssh: user@inner}`."""
@@ -63,16 +69,16 @@ class Route(Model):
     """This machine, or SSH, then any number of hops. `route: local` is the empty route."""
 
     ssh: str | None = Field(None, description="user@host, host, or a name from ~/.ssh/config")
-    port: int | None = Field(None, ge=1, le=65535)
+    port: int | None = Field(None, ge=1, le=65535, description="port of the SSH server")
     key: str | None = Field(None, description="private key file; ~ is expanded on the controller")
     known_hosts: str | None = Field(None, description="instead of ~/.ssh/known_hosts")
     config: str | None = Field("~/.ssh/config", description="ssh configuration to read; null reads none")
     jump: tuple[str, ...] = Field((), description="jump hosts, outermost first: user@host:port")
-    hops: tuple[Hop, ...] = ()
+    hops: tuple[Hop, ...] = Field((), description="prefixes walked after SSH, such as `pct exec 129 --`")
     sudo: bool = Field(False, description="run the agent as root through `sudo -n` at the end of the route")
     python: str = Field("python3", description="interpreter for the agent on the host, 3.8 or newer")
-    connect_timeout: Duration = 15.0
-    keepalive: Duration = 15.0
+    connect_timeout: Duration = Field(15.0, description="for each leg of the route")
+    keepalive: Duration = Field(15.0, description="how often a silent connection is asked")
 
     @property
     def is_local(self) -> bool:
@@ -95,24 +101,24 @@ def _route(value: object) -> object:
 class Target(Model):
     """What is tuned, and its known-good configuration."""
 
-    engine: Literal["sglang", "vllm", "command"] = "sglang"
+    engine: Literal["sglang", "vllm", "command"] = Field("sglang", description="how it is launched, asked, measured")
     python: str = Field("python3", description="the server's interpreter, absolute on the host")
     source: str | None = Field(None, description="root of the source tree; asked of the interpreter when absent")
-    tree: Literal["in_place"] = "in_place"
-    model: str | None = None
-    gpus: tuple[int, ...] | None = None
-    args: dict[str, FlagValue] = Field(default_factory=dict)
-    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
-    cwd: str | None = None
-    port: int = Field(30000, ge=1, le=65535)
+    tree: Literal["in_place"] = Field("in_place", description="patches are applied where the tree lies")
+    model: str | None = Field(None, description="model path or name, as the server is given it")
+    gpus: tuple[int, ...] | None = Field(None, description="indices of the GPUs it may use; null is all of them")
+    args: dict[str, FlagValue] = Field(default_factory=dict, description="flags of the server, without the dashes")
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="environment of the server")
+    cwd: str | None = Field(None, description="working directory of the server; null is the agent's choice")
+    port: int = Field(30000, ge=1, le=65535, description="port the server answers on")
     launch: tuple[str, ...] | None = Field(
         None, description="the whole command of a `command` engine; {port} and {model} are replaced"
     )
     health: str = Field("/health", description="path that answers 200 when a `command` server is up")
     guarded: tuple[str, ...] = Field((), description="further paths whose manifest must not change")
     secrets: tuple[EnvName, ...] = Field((), description="further environment names whose values are masked")
-    ready: Limits = Field(default_factory=lambda: Limits())
-    stop_grace: Duration = 10.0
+    ready: Limits = Field(default_factory=lambda: Limits(), description="how long a start may take")
+    stop_grace: Duration = Field(10.0, description="between TERM and KILL")
 
     @model_validator(mode="after")
     def _command_has_launch(self) -> Self:
@@ -124,24 +130,32 @@ class Target(Model):
 class Limits(Model):
     """How long a start may take: `limit` in all, `stall` without any progress."""
 
-    limit: Duration = 1800.0
-    stall: Duration = 300.0
+    limit: Duration = Field(1800.0, description="longest start")
+    stall: Duration = Field(300.0, description="longest time without progress in log, CPU, I/O and GPU")
 
 
 class Host(Model):
-    route: Annotated[Route, BeforeValidator(_route)] = Field(default_factory=Route)
-    target: Name | Target
-    gpu_tool: str = "nvidia-smi"
-    gpu_devices: tuple[str, ...] = ("/dev/nvidia[0-9]*",)
-    reap: Literal["ours", "engine"] | tuple[int, ...] = "ours"
+    """A machine, the way to it, and what is tuned there."""
+
+    route: Annotated[Route, BeforeValidator(_route, json_schema_input_type=str | Route)] = Field(
+        default_factory=Route, description="`local`, a name for SSH, or a mapping"
+    )
+    target: Name | Target = Field(description="a name from `targets`, or the target itself")
+    gpu_tool: str = Field("nvidia-smi", description="the program that is asked about GPUs")
+    gpu_devices: tuple[str, ...] = Field(
+        ("/dev/nvidia[0-9]*",), description="device paths whose holders hold a GPU; shell patterns"
+    )
+    reap: Literal["ours", "engine"] | tuple[int, ...] = Field(
+        "ours", description="processes that may be ended: our own, any of the engine, or these pids as well"
+    )
     write: bool = Field(True, description="false: this host is only looked at")
 
 
 class Inventory(Model):
     """`hosts.yaml`: hosts and targets apart from the campaign."""
 
-    hosts: dict[Name, Host] = Field(default_factory=dict)
-    targets: dict[Name, Target] = Field(default_factory=dict)
+    hosts: dict[Name, Host] = Field(default_factory=dict, description="name → host")
+    targets: dict[Name, Target] = Field(default_factory=dict, description="name → target, shared by hosts")
 
 
 # ---------------------------------------------------------------- changes
@@ -150,10 +164,10 @@ class Inventory(Model):
 class Edit(Model):
     """Search and replace anchored on text; `find` must occur exactly `count` times."""
 
-    file: str
-    find: str = Field(min_length=1)
-    replace: str
-    count: int = Field(1, ge=1)
+    file: str = Field(description="path that begins at the directory holding the source tree")
+    find: str = Field(min_length=1, description="text as it is, line ends and indentation included")
+    replace: str = Field(description="text as it shall be")
+    count: int = Field(1, ge=1, description="how often `find` occurs")
 
 
 def _patch(value: object) -> object:
@@ -168,9 +182,11 @@ class Patch(Model):
     """Unified diffs, or edits, or both. Paths begin at the directory that holds the source tree."""
 
     files: tuple[str, ...] = Field((), description="diff files, relative to the playbook")
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[Edit, ...] = Field((), description="search and replace")
     strip: int = Field(1, ge=0, description="leading path components of the diff to drop, as `patch -p`")
-    offset: Literal["exact", "unique"] = "exact"
+    offset: Literal["exact", "unique"] = Field(
+        "exact", description="exact: hunks at their line numbers; unique: where their text occurs exactly once"
+    )
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
@@ -182,8 +198,8 @@ class Patch(Model):
 class Sitecustomize(Model):
     """A guarded block in the server interpreter's `sitecustomize.py`: variables, code, or both."""
 
-    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
-    code: str = ""
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="variables set at interpreter start")
+    code: str = Field("", description="Python run at interpreter start, after `env`")
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
@@ -195,11 +211,13 @@ class Sitecustomize(Model):
 class File(Model):
     """One file created, replaced or deleted. `path` is absolute, or relative to the source tree's parent."""
 
-    path: str
-    content: str | None = None
+    path: str = Field(description="absolute, or relative to the directory that holds the source tree")
+    content: str | None = Field(None, description="the text of the file")
     source: str | None = Field(None, alias="from", description="a file on the controller, relative to the playbook")
-    delete: bool = False
-    mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] | None = None
+    delete: bool = Field(False, description="true: the file is removed")
+    mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] | None = Field(
+        None, description="octal, such as '0644'; null keeps what is there"
+    )
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
@@ -210,23 +228,25 @@ class File(Model):
 
 
 class PatchChange(Model):
-    patch: Annotated[Patch, BeforeValidator(_patch)]
+    patch: Annotated[Patch, BeforeValidator(_patch, json_schema_input_type=str | list[str] | Patch)] = Field(
+        description="a diff file, several, or a mapping"
+    )
 
 
 class EnvChange(Model):
-    env: dict[EnvName, EnvValue] = Field(min_length=1)
+    env: dict[EnvName, EnvValue] = Field(min_length=1, description="environment of the server; null unsets")
 
 
 class SitecustomizeChange(Model):
-    sitecustomize: Sitecustomize
+    sitecustomize: Sitecustomize = Field(description="variables or code at interpreter start")
 
 
 class ArgsChange(Model):
-    args: dict[str, FlagValue] = Field(min_length=1)
+    args: dict[str, FlagValue] = Field(min_length=1, description="flags of the server; null or false removes one")
 
 
 class FileChange(Model):
-    file: File
+    file: File = Field(description="one file created, replaced or deleted")
 
 
 _KINDS = ("patch", "env", "sitecustomize", "args", "file")
@@ -234,7 +254,7 @@ _KINDS = ("patch", "env", "sitecustomize", "args", "file")
 
 def change_kind(value: Any) -> str | None:  # noqa: ANN401 - a mapping as written, or any change model
     """The kind of a change, of a mapping as written or of a model: its one key."""
-    keys = value.keys() if isinstance(value, Mapping) else type(value).model_fields
+    keys = value.keys() if isinstance(value, Mapping) else getattr(type(value), "model_fields", ())
     return next((k for k in _KINDS if k in keys), None)
 
 
@@ -258,17 +278,21 @@ Change = Annotated[
 class Workload(Model):
     """What is sent to the server. Token counts are asked for and then measured; the measured ones count."""
 
-    prompt_tokens: int = Field(128, ge=1)
-    output_tokens: int = Field(256, ge=2)
-    concurrency: int = Field(1, ge=1, le=1024)
+    prompt_tokens: int = Field(128, ge=1, description="tokens sent in one request")
+    output_tokens: int = Field(256, ge=2, description="tokens asked for in one request")
+    concurrency: int = Field(1, ge=1, le=1024, description="requests at a time")
     warmup: int = Field(1, ge=0, description="requests of the same shape before measuring")
     prompt: str | None = Field(None, description="instead of the built-in text")
 
 
 class Measure(Model):
-    metric: Literal["output_tps", "ttft_ms", "itl_ms"] = "output_tps"
-    direction: Literal["higher", "lower"] = "higher"
-    min_effect: Percent = 0.02
+    """What decides, and how much evidence is asked for."""
+
+    metric: Literal["output_tps", "ttft_ms", "itl_ms"] = Field(
+        "output_tps", description="output tokens a second, time to first token, time between tokens"
+    )
+    direction: Literal["higher", "lower"] = Field("higher", description="which way is better")
+    min_effect: Percent = Field(0.02, description="smaller effects count as none")
     repetitions: int = Field(3, ge=1, description="samples of one launch")
     launches: int = Field(2, ge=1, description="launches of an arm at the most")
 
@@ -276,9 +300,9 @@ class Measure(Model):
 class Context(Model):
     """A named variation of the target in which hypotheses are judged."""
 
-    args: dict[str, FlagValue] = Field(default_factory=dict)
-    env: dict[EnvName, EnvValue] = Field(default_factory=dict)
-    workload: Workload | None = None
+    args: dict[str, FlagValue] = Field(default_factory=dict, description="over the target's; null or false removes")
+    env: dict[EnvName, EnvValue] = Field(default_factory=dict, description="over the target's; null unsets")
+    workload: Workload | None = Field(None, description="instead of the campaign's, as a whole")
 
 
 class Requires(Model):
@@ -292,16 +316,21 @@ class Requires(Model):
 
 
 class Hypothesis(Model):
-    id: Name
-    claim: str
-    why: str = ""
+    """A claim about the metric, and the changes that should bring it about."""
+
+    id: Name = Field(description="the name by which tables and screens call it")
+    claim: str = Field(description="one sentence")
+    why: str = Field("", description="what makes it likely")
     expect: Percent | None = Field(None, description="expected gain of the metric")
-    family: str = ""
-    context: Annotated[tuple[Name, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)] = ()
-    changes: tuple[Change, ...] = Field(min_length=1)
+    family: str = Field("", description="approach it belongs to; one whose members are all closed is announced")
+    context: Annotated[
+        tuple[Name, ...],
+        BeforeValidator(lambda v: (v,) if isinstance(v, str) else v, json_schema_input_type=Name | tuple[Name, ...]),
+    ] = Field((), description="contexts it is judged in: a name or several")
+    changes: tuple[Change, ...] = Field(min_length=1, description="each of one kind")
     bundle: str | None = Field(None, min_length=1, description="why several changes must go together")
-    after: tuple[Name, ...] = ()
-    requires: Requires = Field(default_factory=Requires)
+    after: tuple[Name, ...] = Field((), description="hypotheses that are decided before it")
+    requires: Requires = Field(default_factory=Requires, description="what the host must have")
     revisit_when: tuple[str, ...] = Field(
         (), description="facts a dead end depends on, such as flashinfer-python or gpu_arch"
     )
@@ -321,16 +350,18 @@ class Hypothesis(Model):
 class Playbook(Model):
     """One campaign."""
 
-    campaign: Name
-    description: str = ""
+    campaign: Name = Field(description="the name of the campaign")
+    description: str = Field("", description="what it is about")
     host: Name | None = Field(None, description="where it runs, when the inventory has several hosts")
-    hosts: dict[Name, Host] = Field(default_factory=dict)
-    targets: dict[Name, Target] = Field(default_factory=dict)
-    workload: Workload = Field(default_factory=Workload)
-    measure: Measure = Field(default_factory=Measure)
-    lease: Duration = 600.0
-    contexts: dict[Name, Context] = Field(default_factory=lambda: {"plain": Context()})
-    hypotheses: tuple[Hypothesis, ...] = Field(min_length=1)
+    hosts: dict[Name, Host] = Field(default_factory=dict, description="an inventory of its own")
+    targets: dict[Name, Target] = Field(default_factory=dict, description="name → target")
+    workload: Workload = Field(default_factory=Workload, description="what is sent to the server")
+    measure: Measure = Field(default_factory=Measure, description="what decides")
+    lease: Duration = Field(600.0, description="after so long without us the guard on the host reverts everything")
+    contexts: dict[Name, Context] = Field(
+        default_factory=lambda: {"plain": Context()}, description="name → variation of the target"
+    )
+    hypotheses: tuple[Hypothesis, ...] = Field(min_length=1, description="the todo")
 
 
 Target.model_rebuild()

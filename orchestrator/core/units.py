@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
+
+AS_WRITTEN = "as written"
+"""Validation context for text from a file: numbers without a unit are refused, even `0.5`."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -61,10 +64,10 @@ def show_percent(fraction: float) -> str:
 
 
 def _already(kind: type, parse: object) -> object:
-    """A model built in Python passes numbers; YAML passes text. Only text needs a unit."""
+    """A model built in Python passes numbers; what a person wrote (context `AS_WRITTEN`) needs a unit."""
 
-    def read(value: object) -> object:
-        if isinstance(value, kind) and not isinstance(value, bool):
+    def read(value: object, info: ValidationInfo) -> object:
+        if info.context != AS_WRITTEN and isinstance(value, kind) and not isinstance(value, bool):
             return value
         return parse(value)  # type: ignore[operator]
 
