@@ -39,10 +39,10 @@ class Block:
 
 @dataclass(frozen=True)
 class WholeFile:
-    """A file with this content, new or in place of the one there. `mode` None keeps the mode, or is the default."""
+    """A file with this content, new or in place of the one there, or removed (None). `mode` None keeps the mode."""
 
     path: str
-    content: bytes
+    content: bytes | None
     mode: int | None = None
     where: Place | None = None
 
@@ -77,7 +77,7 @@ def paths_of(changes: Iterable[Change]) -> list[str]:
 
 
 def plan_files(
-    changes: Patch | Sequence[Change], read: Mapping[str, bytes | None], *, offset: Offset = "none"
+    changes: Patch | Sequence[Change], read: Mapping[str, bytes | None], *, offset: Offset = "exact"
 ) -> list[FileEdit]:
     """Apply the changes in order, in memory.
 
@@ -193,7 +193,7 @@ class _Tree:
         if diff.action is Action.CREATE:
             if target is None:
                 return None
-            is_same = target == fit(diff, b"", "none").content
+            is_same = target == fit(diff, b"", "exact").content
             return _problem(
                 patch, diff, "the patch is already applied" if is_same else "the file to create is already there"
             )
@@ -237,12 +237,12 @@ class _Tree:
         if file.path in self.failed:
             return
         if self.now(file.path) == file.content and file.mode is None:
-            what = "the file already holds this content"
+            what = "the file is already gone" if file.content is None else "the file already holds this content"
             self.refuse(file.path, Problem(what, file.where, None, {"file": file.path}))
             return
         self._keep(file.path, file.content, file.mode)
 
-    def _keep(self, path: str, content: bytes, mode: int | None = None) -> None:
+    def _keep(self, path: str, content: bytes | None, mode: int | None = None) -> None:
         node = self.nodes.setdefault(path, _Node(None))
         node.content = content
         node.mode_after = mode if mode is not None else node.mode_after

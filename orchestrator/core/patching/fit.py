@@ -8,7 +8,7 @@ from typing import Literal
 
 from orchestrator.core.patching.diff import FileDiff, Hunk, split_lines
 
-Offset = Literal["none", "unique"]
+Offset = Literal["exact", "unique"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Fit:
     misfits: tuple[Misfit, ...]
 
 
-def fit(diff: FileDiff, content: bytes, offset: Offset = "none") -> Fit:
+def fit(diff: FileDiff, content: bytes, offset: Offset = "exact") -> Fit:
     """Apply all hunks of one file in memory."""
     lines = split_lines(content)
     hunks = _with_line_ends(diff, lines)
@@ -53,7 +53,7 @@ def fit(diff: FileDiff, content: bytes, offset: Offset = "none") -> Fit:
     return Fit(b"".join(result + lines[at:]), tuple(misfits))
 
 
-def is_applied(diff: FileDiff, content: bytes, offset: Offset = "none") -> bool:
+def is_applied(diff: FileDiff, content: bytes, offset: Offset = "exact") -> bool:
     """Whether the new lines of every hunk stand where the patch would have put them.
 
     A hunk without new lines leaves nothing to see, so a patch that holds one is never taken for applied.
