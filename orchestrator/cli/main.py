@@ -1,0 +1,85 @@
+"""The command line. Each command imports what it needs when it runs, so that `--help` costs nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+
+from orchestrator.cli import diagnostics
+from orchestrator.errors import Interrupted, OrchestratorError, UsageError
+
+PLAIN = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "no_args_is_help": True}
+
+
+def _group(text: str) -> typer.Typer:
+    return typer.Typer(help=text, add_completion=False, **PLAIN)  # type: ignore[arg-type]
+
+
+def build_app() -> typer.Typer:
+    """All commands. The order here is the order of `--help`."""
+    from orchestrator.cli import host, lab, playbook, records, run
+
+    app = typer.Typer(
+        help="Tunes LLM inference servers on real hosts: one change at a time, every revert proved byte for byte.",
+        epilog="Start here: orchestrator demo",
+        **PLAIN,  # type: ignore[arg-type]
+    )
+    lab.add_demo(app)
+    run.add(app)
+    playbook.add(app)
+    groups: list[tuple[str, str, Callable[[typer.Typer], None]]] = [
+        ("host", "Look at a host, prove it clean, recover it.", host.add),
+        ("playbook", "Facts about playbooks.", playbook.add_group),
+        ("todo", "Hypotheses, ranked.", records.add_todo),
+        ("finding", "What was learned.", records.add_finding),
+        ("experiment", "What was done.", records.add_experiment),
+        ("ledger", "Export and check the ledger.", records.add_ledger),
+        ("lab", "A simulated host to try everything on.", lab.add),
+        ("config", "Settings and where they come from.", records.add_config),
+    ]
+    for name, text, add in groups:
+        group = _group(text)
+        add(group)
+        app.add_typer(group, name=name)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point: runs one command and exits with the code of its kind."""
+    sys.exit(run_command(list(sys.argv[1:] if argv is None else argv)))
+
+
+def run_command(words: list[str]) -> int:
+    """Exit code of one command line. Errors are shown here and nowhere else."""
+    as_json = "--json" in words
+    command = typer.main.get_command(build_app())
+    try:
+        result = command.main(args=words, prog_name="orchestrator", standalone_mode=False)
+    except OrchestratorError as error:
+        return diagnostics.show_error(error, as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return diagnostics.show_error(Interrupted("stopped; no host was being changed"), as_json=as_json)
+    except BrokenPipeError:
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last frame of the process: a usage error of the library, or a bug
+        return _library_error(error, as_json=as_json)
+    return int(result) if isinstance(result, int) else 0
+
+
+def _library_error(error: Exception, *, as_json: bool) -> int:
+    """The command-line library's complaints become ours; anything else is a bug."""
+    message = getattr(error, "format_message", None)
+    if not callable(message):
+        return diagnostics.show_bug(error)
+    context = getattr(error, "ctx", None)
+    path = getattr(context, "command_path", "orchestrator")
+    text = str(message())
+    if not text.strip():  # a group without a subcommand has shown its help
+        return 2
+    return diagnostics.show_error(UsageError(text, hint=f"{path} --help"), as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()
