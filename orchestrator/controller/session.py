@@ -1,0 +1,315 @@
+"""One host, opened for a run: connection, lease, facts, layout. Everything an arm asks of a host goes through here."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import posixpath
+import socket
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.controller.treatment import Layout
+from orchestrator.errors import Busy, Dirty, OrchestratorError, Refused, Unreachable, UsageError
+from orchestrator.serving.engine import engine_for
+
+if TYPE_CHECKING:
+    from orchestrator.controller.interrupts import Interrupts
+    from orchestrator.controller.narration import Costs, Narrator
+    from orchestrator.core.model import Host, Target
+    from orchestrator.core.ports import Clock
+    from orchestrator.hosts import Connection
+    from orchestrator.hosts.facts import Facts
+
+RECONNECT_FOR_S = 30.0
+MEMORY_SLACK_MIB = 256
+MEMORY_DEADLINE_S = 60.0
+
+
+class HostSession:
+    """Opened by `connect`, `probe`, `open_tree`; closed by `close`. Not shared between threads but for the heartbeat."""
+
+    def __init__(
+        self,
+        name: str,
+        host: Host,
+        target: Target,
+        *,
+        token: str,
+        lease_s: float,
+        narrator: Narrator,
+        interrupts: Interrupts,
+        clock: Clock,
+        costs: Costs,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.target = target
+        self.engine = engine_for(target)
+        self.narrator = narrator
+        self.interrupts = interrupts
+        self.clock = clock
+        self.costs = costs
+        self._token = token
+        self._lease_s = lease_s
+        self._connection: Connection | None = None
+        self._facts: Facts | None = None
+        self._layout: Layout | None = None
+        self._heartbeat: _Heartbeat | None = None
+        self._idle_mib: dict[int, int] = {}
+        self._is_open = False
+        self.hello: dict[str, Any] = {}
+
+    # ---------------------------------------------------------------- what is known
+
+    @property
+    def connection(self) -> Connection:
+        if self._connection is None:
+            raise Unreachable(f"{self.name} is not connected")
+        return self._connection
+
+    @property
+    def facts(self) -> Facts:
+        if self._facts is None:
+            raise Unreachable(f"{self.name} was not probed")
+        return self._facts
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            raise Unreachable(f"{self.name} was not probed")
+        return self._layout
+
+    @property
+    def base_env(self) -> Mapping[str, str]:
+        """The account's environment, from which a server gets PATH, HOME and the like."""
+        return dict(self.hello.get("environ", {}))
+
+    @property
+    def cwd(self) -> str:
+        return self.target.cwd or str(self.hello.get("home") or "/")
+
+    # ---------------------------------------------------------------- opening
+
+    def connect(self) -> None:
+        from orchestrator.hosts import connect
+
+        with self.interrupts.cancellable():
+            self._connection = connect(self.host.route, name=self.name)
+            self.hello = self._connection.call("hello", {})
+
+    def probe(self, packages: list[str]) -> Facts:
+        """Facts of the host as the server's interpreter sees them, and where things are."""
+        from orchestrator.hosts.facts import parse_facts, probe_commands
+        from orchestrator.serving.environment import server_environment
+        from orchestrator.serving.configuration import Configuration
+
+        env = server_environment(self.target, Configuration(env=self.target.env), self.base_env)
+        commands = probe_commands(
+            self.target, engine_package=self.engine.package, packages=packages, gpu_tool=self.host.gpu_tool, env=env,
+            cwd=self.cwd,
+        )  # fmt: skip
+        with self.interrupts.cancellable():
+            self._facts = parse_facts(self.connection.call("run", {"commands": commands}, timeout_s=90.0))
+        self._layout = self._lay_out(self._facts)
+        self._idle_mib = {gpu.index: gpu.memory_used_mib for gpu in self._facts.gpus}
+        return self._facts
+
+    def _lay_out(self, facts: Facts) -> Layout:
+        package = self.engine.package
+        origin = facts.engine_origin
+        source = self.target.source or (posixpath.dirname(origin) if origin else None)
+        if source is None:
+            raise UsageError(
+                f"the source tree of {self.name} is not known",
+                facts={"interpreter": self.target.python, "package": package or "none"},
+                hint="name it with `source:` in the target, or point `python:` at the server's interpreter",
+            )
+        source = source.rstrip("/")
+        origins = {package: posixpath.join(source, "__init__.py")} if package is not None else {}
+        return Layout(
+            source=source,
+            base=posixpath.dirname(source),
+            package_origin=origins,
+            sitecustomize=facts.sitecustomize or facts.sitecustomize_would_be,
+            is_site_ours_to_edit=facts.is_sitecustomize_inside_environment,
+        )
+
+    def open_tree(self) -> dict[str, Any]:
+        """Take the lease. Raises `Busy` when somebody else holds it."""
+        guarded = list(self.target.guarded)
+        if self.layout.is_site_ours_to_edit and self.layout.sitecustomize:
+            guarded.append(self.layout.sitecustomize)
+        reply = self.connection.call("open", self._open_request(guarded))
+        self._is_open = True
+        self._start_heartbeat()
+        return reply
+
+    def _open_request(self, guarded: list[str]) -> dict[str, Any]:
+        who = f"{getpass.getuser()}@{socket.gethostname()}"
+        holder = {"token": self._token, "name": who, "pid": os.getpid()}
+        request = {"root": self.layout.source, "guarded": sorted(set(guarded)), "holder": holder}
+        self._last_open = {**request, "lease_s": self._lease_s}
+        return self._last_open
+
+    def _start_heartbeat(self) -> None:
+        self._stop_heartbeat()
+        self._heartbeat = _Heartbeat(self.connection, self._lease_s)
+        self._heartbeat.start()
+
+    def _stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
+
+    # ---------------------------------------------------------------- asking
+
+    def call(self, do: str, with_: Mapping[str, Any], *, timeout_s: float = 120.0) -> dict[str, Any]:
+        """One request that changes something or needs the tree; not interruptible."""
+        return self.connection.call(do, with_, timeout_s=timeout_s)
+
+    def call_back(self, do: str, with_: Mapping[str, Any], *, timeout_s: float = 180.0) -> dict[str, Any]:
+        """A request of the way back. A lost connection is made anew, and the host recovered as a whole."""
+        try:
+            return self.connection.call(do, with_, timeout_s=timeout_s)
+        except Unreachable as lost:
+            return self._after_loss(do, lost)
+
+    def _after_loss(self, do: str, lost: Unreachable) -> dict[str, Any]:
+        self.narrator.warn(f"{self.name}: {lost.what}; connecting again to put the host back")
+        self.reconnect(lost)
+        reply = self.recover()
+        if do == "stop":
+            return {"exit_code": None, "signal": None, "survivors": []}
+        if do == "revert":
+            return {"state": "reverted", "files": []}
+        return dict(reply["verify"])
+
+    def reconnect(self, lost: OrchestratorError) -> None:
+        """A new connection with the same token. Raises `Dirty` when there is none to be had in time."""
+        from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+        from orchestrator.hosts import connect
+
+        self._stop_heartbeat()
+        self.connection.close()
+        try:
+            for attempt in Retrying(
+                retry=retry_if_exception_type((Unreachable, Busy)),
+                stop=stop_after_delay(RECONNECT_FOR_S),
+                wait=wait_exponential(multiplier=0.2, max=3.0),
+            ):
+                with attempt:
+                    self._connection = connect(self.host.route, name=self.name)
+                    self._connection.call("hello", {})
+                    self._connection.call("open", self._last_open)
+        except RetryError as failed:
+            raise Dirty(
+                f"the connection to {self.name} is lost and does not come back",
+                facts={"cause": lost.what, "lease": f"the host puts itself back within {self._lease_s:g} s"},
+                hint=f"orchestrator host recover {self.name}",
+            ) from failed
+        self._start_heartbeat()
+
+    def recover(self) -> dict[str, Any]:
+        """Stop, revert, verify whatever is open on the host. Raises `Dirty` when it is held."""
+        reply = self.connection.call("recover", {}, timeout_s=300.0)
+        if reply["state"] != "clean":
+            paths = ", ".join(str(h["path"]) for h in reply["report"][:5])
+            raise Dirty(
+                f"{self.name} could not be put back: somebody else changed a file of ours",
+                facts={"held": paths or "see host verify"},
+                hint=f"orchestrator host verify {self.name}",
+            )
+        return reply
+
+    # ---------------------------------------------------------------- processes and memory
+
+    def reap(self) -> None:
+        """End what the policy allows of what holds our GPUs and port; refuse when a stranger stays in the way."""
+        from orchestrator.controller.reap import clear_host
+
+        clear_host(self)
+
+    def await_idle_memory(self) -> None:
+        """Wait until every GPU of the target is back at the level it had when we came."""
+        if not self._idle_mib:
+            return
+        deadline = self.clock.monotonic() + MEMORY_DEADLINE_S
+        pause = threading.Event()
+        while True:
+            above = self._memory_above_idle()
+            if not above:
+                return
+            if self.clock.monotonic() > deadline:
+                held = ", ".join(f"GPU {i}: {mib} MiB above idle" for i, mib in above.items())
+                raise Dirty(
+                    f"GPU memory of {self.name} does not come back",
+                    facts={"held": held},
+                    hint=f"orchestrator host reap {self.name}",
+                )
+            pause.wait(0.3)
+
+    def _memory_above_idle(self) -> dict[int, int]:
+        from orchestrator.hosts.facts import memory_command, parse_memory
+
+        reply = self.connection.call("run", {"commands": [memory_command(self.host.gpu_tool)]}, timeout_s=60.0)
+        used = parse_memory(reply)
+        mine = self.target.gpus
+        return {
+            index: mib - self._idle_mib.get(index, 0)
+            for index, mib in used.items()
+            if mib - self._idle_mib.get(index, 0) > MEMORY_SLACK_MIB and (mine is None or index in mine)
+        }
+
+    # ---------------------------------------------------------------- closing
+
+    def close(self) -> None:
+        """Give the lease back and hang up. Nothing may be open any more."""
+        self._stop_heartbeat()
+        if self._connection is None:
+            return
+        try:
+            if self._is_open:
+                self._connection.call("close", {})
+        finally:
+            self._connection.close()
+            self._connection = None
+
+    def hang_up(self) -> None:
+        """Drop the connection and leave the lease to the guard."""
+        self._stop_heartbeat()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class _Heartbeat:
+    """Extends the lease while the run waits for something else."""
+
+    def __init__(self, connection: Connection, lease_s: float) -> None:
+        self._connection = connection
+        self._every_s = min(lease_s / 4.0, 15.0)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join(timeout=1.0)
+
+    def _beat(self) -> None:
+        while not self._done.wait(self._every_s):
+            try:
+                self._connection.call("beat", {}, timeout_s=self._every_s)
+            except OrchestratorError:
+                return  # the run's next request meets the same loss, and reports it
+
+
+def refuse_read_only(name: str, host: Host) -> None:
+    """A host marked `write: false` is only looked at."""
+    if not host.write:
+        raise Refused(f"{name} is marked `write: false` in the inventory", hint="drop that line to let runs change it")
