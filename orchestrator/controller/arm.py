@@ -157,10 +157,11 @@ class Arm:
         if not self._treatment.files:
             return
         files = [_file_change(edit) for edit in self._treatment.files]
+        self._book.keep_found(self._treatment.files)
         with self._book.intent("apply", {"files": [f["path"] for f in files]}) as settle:
             reply = self._session.call("apply", {"txn": self._book.txn, "files": files})
             settle({"files": len(reply["files"])})
-        self._book.keep_versions(self._treatment.files)
+        self._book.keep_patched(self._treatment.files)
 
     def _launch(self) -> None:
         session = self._session
@@ -177,6 +178,7 @@ class Arm:
             "grace_s": plan.grace_s,
             "site_b64": {name: base64.b64encode(data).decode("ascii") for name, data in site.items()},
         }
+        self._book.start_launch(plan.argv)
         with self._book.intent("launch", {"argv": list(plan.argv), "env": sorted(plan.env)}) as settle:
             reply = session.call("launch", request)
             settle({"pid": reply["pid"]})

@@ -1,0 +1,157 @@
+"""What a run writes down, and when: intents before acts, the bytes found before they are replaced, proofs after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.records import LaunchOutcome, RevertProof, Sample
+from orchestrator.errors import OrchestratorError
+
+if TYPE_CHECKING:
+    from orchestrator.controller.arm import ArmResult
+    from orchestrator.controller.history import History
+    from orchestrator.controller.treatment import FileEdit
+    from orchestrator.core.records import ArmKind, ExperimentRecord
+    from orchestrator.ledger import Ledger
+
+Settle = Callable[[Mapping[str, Any]], None]
+
+
+class Book:
+    """The ledger and the local git history of one run, for one host."""
+
+    def __init__(self, ledger: Ledger, history: History, *, run_id: int, host: str, name_prefix: str) -> None:
+        self.ledger = ledger
+        self.run_id = run_id
+        self.host = host
+        self.name_prefix = name_prefix
+        self._history = history
+        # git takes tens of milliseconds a commit: one thread keeps the order and stays off the run's path.
+        self._scribe = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
+        self._written: list[Future[object]] = []
+
+    def arm(self, experiment: ExperimentRecord, kind: ArmKind, changes: Sequence[Mapping[str, Any]]) -> ArmBook:
+        return ArmBook(self, experiment, kind, changes)
+
+    def write_history(self, act: Callable[[History], object]) -> None:
+        self._written.append(self._scribe.submit(act, self._history))
+
+    @contextmanager
+    def intent(self, phase: str, data: Mapping[str, Any], experiment_id: int | None = None) -> Iterator[Settle]:
+        """Commit what is about to be done; the outcome follows when the block ends, also by an error."""
+        intent = self.ledger.intend(phase, data, experiment_id=experiment_id, host=self.host, run_id=self.run_id)
+        outcome: dict[str, Any] = {}
+        try:
+            yield outcome.update
+        except OrchestratorError as error:
+            self.ledger.settle(intent, "failed", {"kind": error.kind, "what": error.what, **error.facts})
+            raise
+        self.ledger.settle(intent, "done", outcome)
+
+    def close(self) -> list[str]:
+        """Wait until the history is written. What could not be written is told: the proof does not rest on it."""
+        self._scribe.shutdown(wait=True)
+        return [str(error) for done in self._written if (error := done.exception()) is not None]
+
+
+class ArmBook:
+    """One arm's rows, from its start to its proof."""
+
+    def __init__(
+        self, book: Book, experiment: ExperimentRecord, kind: ArmKind, changes: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self._book = book
+        self._ledger = book.ledger
+        self._experiment = experiment
+        self._arm = self._ledger.start_arm(experiment.id, kind, changes=list(changes))
+        self._launch: int | None = None
+        self._proof: RevertProof | None = None
+        self.launch_name = f"{book.name_prefix}-{experiment.id}-{self._arm.number}"
+        self.txn = self.launch_name
+
+    @property
+    def label(self) -> str:
+        what = self._experiment.hypothesis_id or "baseline"
+        return f"#{self._experiment.id} {what} ({self._experiment.context}), {self._arm.kind} {self._arm.number}"
+
+    @contextmanager
+    def intent(self, phase: str, data: Mapping[str, Any]) -> Iterator[Settle]:
+        with self._book.intent(phase, {"arm": self._arm.id, **data}, self._experiment.id) as settle:
+            self._ledger.set_phase(self._experiment.id, phase)
+            yield settle
+
+    def keep_found(self, files: Sequence[FileEdit]) -> None:
+        """The controller's own copy of every byte that is about to be replaced; the host parks the other one."""
+        with self._ledger.batch():
+            for edit in files:
+                if edit.before is not None:
+                    self._ledger.add_artifact("found", edit.before, experiment_id=self._experiment.id, name=edit.path)
+        found = {edit.path: edit.before for edit in files}
+        label = self.launch_name
+        self._book.write_history(lambda history: history.commit_found(found, label))
+
+    def keep_patched(self, files: Sequence[FileEdit]) -> None:
+        patched = {edit.path: edit.after for edit in files}
+        label = self.launch_name
+        self._book.write_history(lambda history: history.commit_patched(patched, label))
+
+    def keep_reverted(self, files: Sequence[FileEdit]) -> None:
+        """Called once the host said so: what is committed is what its digests stand for."""
+        reverted = {edit.path: edit.before for edit in files}
+        label = self.launch_name
+        self._book.write_history(lambda history: history.commit_reverted(reverted, label))
+
+    def start_launch(self, argv: Sequence[str]) -> None:
+        self._launch = self._ledger.start_launch(self._arm.id, self.launch_name, argv).id
+
+    def prove(self, reply: Mapping[str, Any]) -> None:
+        self._proof = RevertProof(
+            clean=bool(reply["clean"]),
+            found_digest=str(reply.get("found_digest") or reply["digest"]),
+            now_digest=str(reply["digest"]),
+            files=int(reply.get("files", 0)),
+            differences=tuple(reply["differences"]),
+            seconds=reply.get("seconds"),
+        )
+
+    def close(self, result: ArmResult) -> None:
+        """The launch's end, its samples and log, and the arm's proof, in one commit."""
+        with self._ledger.batch():
+            if self._launch is not None:
+                self._end_launch(self._launch, result)
+            self._ledger.end_arm(self._arm.id, self._proof)
+
+    def _end_launch(self, launch: int, result: ArmResult) -> None:
+        log = "".join(f"{line}\n" for line in result.log_lines).encode("utf-8", "replace")
+        artifact = self._ledger.add_artifact(
+            "log", log, experiment_id=self._experiment.id, launch_id=launch, name=f"{self.launch_name}.log"
+        )
+        self._ledger.add_samples(launch, [Sample.model_validate(s) for s in result.samples])
+        self._ledger.note_launch(launch, ready_s=result.ready_s)
+        diagnosis = result.diagnosis
+        self._ledger.end_launch(
+            launch,
+            LaunchOutcome(result.outcome),
+            exit_code=result.exit_code,
+            signal=result.signal,
+            cause=diagnosis.cause_line if diagnosis else (result.reason or None),
+            facts={
+                "value": result.value,
+                "checks": [vars(check) for check in result.checks],
+                "gate": result.gate.sentence if result.gate else None,
+                "diagnosis": diagnosis.to_json("server.log") if diagnosis else None,
+                "resolved": dict(result.resolved or {}),
+            },
+            log_artifact=artifact.id,
+        )
+
+
+def name_prefix(token: str) -> str:
+    """Begins every launch's name: told apart from other controllers', and from our own earlier ledgers'."""
+    import hashlib
+
+    return f"orc-{hashlib.sha256(token.encode() + str(os.getpid()).encode()).hexdigest()[:6]}"
