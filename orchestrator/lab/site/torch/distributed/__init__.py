@@ -1,0 +1,1 @@
+"""Collectives that are not NCCL's."""

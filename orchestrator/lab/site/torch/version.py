@@ -1,0 +1,5 @@
+"""What torch was built with."""
+
+from lab_hardware import settings
+
+cuda = settings().machine.cuda_version

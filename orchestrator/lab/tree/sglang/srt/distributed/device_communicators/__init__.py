@@ -1,0 +1,1 @@
+"""The ways to add up a tensor over all ranks."""

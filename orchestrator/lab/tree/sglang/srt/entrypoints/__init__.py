@@ -1,0 +1,1 @@
+"""Processes, HTTP, warm-up."""
