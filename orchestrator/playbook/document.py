@@ -85,6 +85,16 @@ class Document:
             path = path[:-1]
         return self.text.place(self.values.get(path, 0))
 
+    def at(self, path: KeyPath) -> Any:  # noqa: ANN401 - plain data
+        """The data at `path`, or None where there is none."""
+        value: Any = self.data
+        for part in path:
+            is_there = (
+                part in value if isinstance(value, dict) else isinstance(value, list) and part in range(len(value))
+            )
+            value = value[part] if is_there else None
+        return value
+
     def problem(self, what: str, path: KeyPath, *, key: bool = False, hint: str | None = None) -> Problem:
         return Problem(what, self.place(path, key=key), hint)
 
@@ -142,6 +152,10 @@ class _Node:
     @property
     def is_scalar(self) -> bool:
         return self.items is None and self.pairs is None
+
+    @property
+    def is_absent(self) -> bool:
+        return self.is_plain and not self.text
 
     @property
     def is_merge(self) -> bool:
@@ -220,6 +234,8 @@ class _Builder:
             while not isinstance(item := next(self.events), SequenceEndEvent):
                 items.append(self._node(item, depth + 1))
             return _Node(at, items=items)
+        if event.start_mark.index == event.end_mark.index:  # no value at all: not where the next thing begins
+            at = self.text.end_before(at)
         return _Node(at, text=event.value, is_plain=not event.style and event.ctag is None)
 
     # nodes → data
@@ -252,6 +268,8 @@ class _Builder:
             if key not in inherited:
                 self.document.keys[(*path, key)] = key_node.at
                 data[key] = self._value(node, (*path, key), as_text=_is_environment(path))
+                if node.is_absent:  # its key is what can be pointed at
+                    self.document.values[(*path, key)] = key_node.at
         for key_node, node in pairs:
             if key_node.is_merge:
                 self._merge(data, node, path)

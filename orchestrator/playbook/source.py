@@ -25,6 +25,12 @@ class Text:
         self._starts = [0, *(found.end() for found in _BREAK.finditer(content))]
         self._end = len(content.rstrip())
 
+    def end_before(self, index: int) -> int:
+        """Behind the last character before `index` that is not blank."""
+        while index > 0 and self.content[index - 1].isspace():
+            index -= 1
+        return index
+
     def place(self, index: int) -> Place:
         """The place of a character. An index in the blank tail of the file is the end of what is written."""
         index = max(0, min(index, self._end))
