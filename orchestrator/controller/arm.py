@@ -56,7 +56,7 @@ class ArmResult:
         return self.outcome is LaunchOutcome.measured and self.value is not None
 
 
-class ArmFailed(Exception):  # noqa: N818 - leaves a step, never the arm
+class ArmFailed(Exception):
     """A step came to an end that is a result, not an error."""
 
     def __init__(self, outcome: LaunchOutcome, reason: str) -> None:

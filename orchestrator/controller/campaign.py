@@ -12,7 +12,7 @@ from orchestrator.controller.treatment import Treatment, untouched
 from orchestrator.core.lifecycle import ArmStep
 from orchestrator.core.records import LaunchOutcome, Verdict
 from orchestrator.core.stats import LaunchValue, judge
-from orchestrator.errors import Dirty, Interrupted, Refused
+from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
 from orchestrator.serving.configuration import baseline_configuration
 from orchestrator.serving.metrics import totals_differ
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.controller.book import Book
     from orchestrator.controller.session import HostSession
     from orchestrator.core.model import Context, Hypothesis, Playbook, Workload
-    from orchestrator.core.records import ArmKind, Conclusion, ExperimentRecord, FindingRecord
+    from orchestrator.core.records import ArmKind, Conclusion, ExperimentRecord, ExperimentState, FindingRecord
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,8 @@ class CampaignRun:
                 conclusion = conclude_not_applicable(hypothesis, trial.unmet or "", self._facts)
             else:
                 conclusion = self._judge(experiment, trial, trial.treatment, changes)
-        except (Dirty, Interrupted, Refused) as error:
-            state = "quarantined" if isinstance(error, Dirty) else "aborted"
-            self._book.ledger.end_experiment(experiment.id, state, Verdict.aborted, cause=error.what)
+        except OrchestratorError as error:
+            self._break_off(experiment, error)
             raise
         return self._record(experiment, conclusion)
 
@@ -108,6 +107,10 @@ class CampaignRun:
             changes=changes,
             fingerprint_id=self._fingerprint_id,
         )
+
+    def _break_off(self, experiment: ExperimentRecord, error: OrchestratorError) -> None:
+        state: ExperimentState = "quarantined" if isinstance(error, Dirty) else "aborted"
+        self._book.ledger.end_experiment(experiment.id, state, Verdict.aborted, cause=error.what)
 
     def _record(self, experiment: ExperimentRecord, conclusion: Conclusion) -> FindingRecord:
         ledger = self._book.ledger
@@ -164,10 +167,9 @@ class CampaignRun:
                     facts={"experiment": f"#{within.id}", "outcome": str(result.outcome)},
                     hint=f"orchestrator experiment show {within.id}",
                 )
-        except (Dirty, Interrupted, Refused) as error:
+        except OrchestratorError as error:
             if own:
-                state = "quarantined" if isinstance(error, Dirty) else "aborted"
-                self._book.ledger.end_experiment(within.id, state, Verdict.aborted, cause=error.what)
+                self._break_off(within, error)
             raise
         if own:
             self._book.ledger.end_experiment(within.id, "done", None)

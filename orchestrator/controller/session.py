@@ -28,7 +28,7 @@ MEMORY_DEADLINE_S = 60.0
 
 
 class HostSession:
-    """Opened by `connect`, `probe`, `open_tree`; closed by `close`. Not shared between threads but for the heartbeat."""
+    """Opened by `connect`, `probe`, `open_tree`; closed by `close`. Of one thread, but for the heartbeat."""
 
     def __init__(
         self,
@@ -82,6 +82,11 @@ class HostSession:
         return self._layout
 
     @property
+    def is_open(self) -> bool:
+        """Whether we hold the lease of the tree."""
+        return self._is_open and self._connection is not None
+
+    @property
     def base_env(self) -> Mapping[str, str]:
         """The account's environment, from which a server gets PATH, HOME and the like."""
         return dict(self.hello.get("environ", {}))
@@ -102,8 +107,8 @@ class HostSession:
     def probe(self, packages: list[str]) -> Facts:
         """Facts of the host as the server's interpreter sees them, and where things are."""
         from orchestrator.hosts.facts import parse_facts, probe_commands
-        from orchestrator.serving.environment import server_environment
         from orchestrator.serving.configuration import Configuration
+        from orchestrator.serving.environment import server_environment
 
         env = server_environment(self.target, Configuration(env=self.target.env), self.base_env)
         commands = probe_commands(

@@ -1,0 +1,154 @@
+"""Which hypotheses are carried out now, in which order, and whether their patches fit. Nothing is changed here."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.controller.campaign import Trial
+from orchestrator.controller.treatment import Treatment, build, paths_to_read
+from orchestrator.core import planning
+from orchestrator.core.records import Verdict
+from orchestrator.errors import PatchConflict, Problem
+from orchestrator.serving.configuration import baseline_configuration
+
+if TYPE_CHECKING:
+    from orchestrator.controller.prepare import Prepared
+    from orchestrator.controller.session import HostSession
+    from orchestrator.core.model import Hypothesis, Playbook
+    from orchestrator.ledger import Ledger
+
+READ_LIMIT = 8 << 20
+"""Bytes of one file of a patch; a source file larger than this is refused by the agent."""
+
+
+def choose_trials(
+    prepared: Prepared, session: HostSession, facts: Mapping[str, str], only: Sequence[str]
+) -> list[Trial]:
+    """Due hypotheses in order, each in its contexts. Raises one `PatchConflict` with every patch that does not fit."""
+    ledger, playbook = prepared.ledger, prepared.playbook
+    ledger.upsert_hypotheses(playbook.campaign, playbook.hypotheses)
+    hypotheses = {h.id: h for h in [r.as_hypothesis() for r in ledger.todo(playbook.campaign)]}
+    hypotheses.update({h.id: h for h in playbook.hypotheses})
+    order = ordered(list(hypotheses.values()))
+    wanted = due_trials(ledger, playbook, order, session.name, facts, only)
+    unmet = unmet_requirements(session, facts, [h for h, _ in wanted])
+    treatments = build_all(prepared, session, [(h, c) for h, c in wanted if h.id not in unmet])
+    return [Trial(h, c, treatments.get((h.id, c)), unmet.get(h.id)) for h, c in wanted]
+
+
+def contexts_of(hypothesis: Hypothesis, playbook: Playbook) -> tuple[str, ...]:
+    """Where a hypothesis is judged: where it says, else in the first context."""
+    return hypothesis.context or (next(iter(playbook.contexts)),)
+
+
+def ordered(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """By rank, dependencies first."""
+    by_id = {h.id: h for h in hypotheses}
+    ranked = planning.rank([planning.Candidate(h.id, gain=h.expect, after=h.after) for h in hypotheses])
+    return [by_id[r.id] for r in ranked]
+
+
+def due_trials(
+    ledger: Ledger,
+    playbook: Playbook,
+    order: Sequence[Hypothesis],
+    host: str,
+    facts: Mapping[str, str],
+    only: Sequence[str],
+) -> list[tuple[Hypothesis, str]]:
+    """(hypothesis, context) pairs without a finding that holds under the present facts; all of `only` when given."""
+    chosen: list[tuple[Hypothesis, str]] = []
+    known = {name: value for name, value in facts.items()}
+    for context in playbook.contexts:
+        past: dict[str, list[planning.Past]] = {}
+        for finding in ledger.findings(playbook.campaign, host=host, context=context):
+            if finding.hypothesis_id is not None:
+                row = planning.Past(finding.id, Verdict(finding.verdict), finding.depends_on)
+                past.setdefault(finding.hypothesis_id, []).append(row)
+        judged = planning.due([h.id for h in order], past, known, only=only, again=bool(only))
+        is_due = {d.id for d in judged if d.is_due}
+        chosen += [(h, context) for h in order if h.id in is_due and context in contexts_of(h, playbook)]
+    position = {h.id: i for i, h in enumerate(order)}
+    return sorted(chosen, key=lambda pair: position[pair[0].id])
+
+
+def unmet_requirements(
+    session: HostSession, facts: Mapping[str, str], hypotheses: Sequence[Hypothesis]
+) -> dict[str, str]:
+    """Hypothesis → why it does not apply to this host. Nothing is launched for those."""
+    paths = sorted({path for h in hypotheses for path in h.requires.files})
+    present = _present(session, paths)
+    arches = facts.get("gpu_arch", "none")
+    known = planning.HostFacts(
+        versions={name: value for name, value in facts.items() if value != "absent"},
+        gpu_arch=() if arches == "none" else tuple(arches.split(",")),
+        files=present,
+    )
+    unmet: dict[str, str] = {}
+    for hypothesis in hypotheses:
+        requires = hypothesis.requires
+        judged = planning.evaluate(known, packages=requires.packages, gpu_arch=requires.gpu_arch, files=requires.files)
+        failed = [met.evidence for met in judged if not met.is_met]
+        if failed:
+            unmet[hypothesis.id] = "; ".join(failed)
+    return unmet
+
+
+def build_all(
+    prepared: Prepared, session: HostSession, wanted: Sequence[tuple[Hypothesis, str]]
+) -> dict[tuple[str, str], Treatment]:
+    """Every treatment, planned in memory against the bytes on the host as they are now."""
+    texts, layout = prepared.loaded.texts, session.layout
+    paths = sorted({p for h, _ in wanted for p in paths_to_read(h.changes, texts, layout)})
+    found = read_files(session, paths)
+    treatments: dict[tuple[str, str], Treatment] = {}
+    problems: list[Problem] = []
+    for hypothesis, context in wanted:
+        baseline = baseline_configuration(session.target, prepared.playbook.contexts[context])
+        needed = {p: found[p] for p in paths_to_read(hypothesis.changes, texts, layout)}
+        try:
+            treatments[hypothesis.id, context] = build(
+                hypothesis.changes, texts, layout, baseline, needed, marker=hypothesis.marker
+            )
+        except PatchConflict as conflict:
+            facts = {"hypothesis": hypothesis.id, "host": session.name}
+            problems += [Problem(p.what, p.where, p.hint, {**facts, **p.facts}) for p in conflict.problems]
+    if problems:
+        first = problems[0]
+        raise PatchConflict(
+            first.what,
+            where=first.where,
+            facts=first.facts,
+            hint=first.hint or f"see the difference: orchestrator plan {prepared.loaded.path} --diff",
+            problems=problems,
+        )
+    return treatments
+
+
+def read_files(session: HostSession, paths: Sequence[str]) -> dict[str, bytes | None]:
+    """Contents on the host; None where there is no file. A link or a folder in a file's place is a conflict."""
+    if not paths:
+        return {}
+    reply = session.connection.call("read", {"paths": list(paths), "max_bytes": READ_LIMIT}, timeout_s=120.0)
+    contents: dict[str, bytes | None] = {}
+    for path in paths:
+        entry = reply[path]
+        if entry["kind"] == "absent":
+            contents[path] = None
+        elif entry["kind"] == "file" and "content_b64" in entry:
+            contents[path] = base64.b64decode(entry["content_b64"])
+        else:
+            what = entry["kind"] if entry["kind"] != "file" else f"file of {entry.get('size')} bytes"
+            raise PatchConflict(f"{path} is a {what}, not a file that can be patched", facts={"host": session.name})
+    return contents
+
+
+def _present(session: HostSession, paths: Sequence[str]) -> dict[str, bool]:
+    if not paths:
+        return {}
+    base = session.layout.base
+    absolute = {path: path if path.startswith("/") else f"{base}/{path}" for path in paths}
+    reply = session.connection.call("read", {"paths": list(absolute.values()), "max_bytes": 0})
+    return {path: reply[where]["kind"] != "absent" for path, where in absolute.items()}

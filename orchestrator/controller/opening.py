@@ -1,0 +1,99 @@
+"""From nothing to a host that may take work: connected, probed, leased, recovered, reaped, snapshotted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.controller.session import refuse_read_only
+
+if TYPE_CHECKING:
+    from orchestrator.controller.prepare import Prepared
+    from orchestrator.controller.session import HostSession
+    from orchestrator.core.model import Playbook
+    from orchestrator.core.records import FingerprintRecord
+    from orchestrator.hosts.facts import Facts
+    from orchestrator.ledger import Ledger
+
+USUAL_PACKAGES = (
+    "sglang", "vllm", "torch", "triton", "transformers", "flashinfer-python", "sgl-kernel", "nvidia-nccl-cu12",
+)  # fmt: skip
+"""Versions that findings usually depend on; asked for in one go with those a playbook names."""
+
+_NOT_PACKAGES = frozenset({"gpu_arch", "driver", "cuda", "python", "model", "engine", "links"})
+
+
+@dataclass(frozen=True)
+class Opened:
+    """`facts`: name → value, those that findings depend on and reopen by."""
+
+    fingerprint: FingerprintRecord
+    facts: Mapping[str, str]
+
+
+def open_host(session: HostSession, prepared: Prepared, run_id: int) -> Opened:
+    """Raises `Busy` when somebody holds the host, `Dirty` when an earlier run's remains cannot be put back."""
+    refuse_read_only(session.name, session.host)
+    _timed(session, "connect", session.connect, str(session.host.route))
+    _timed(session, "probe", lambda: session.probe(packages_of(prepared.playbook)))
+    reply = _timed(session, "open", session.open_tree)
+    recover_remains(session, reply, prepared.ledger, run_id)
+    _timed(session, "reap", session.reap)
+    _timed(session, "snapshot", lambda: session.call("snapshot", {}, timeout_s=600.0))
+    facts = named_facts(session)
+    return Opened(prepared.ledger.fingerprint(session.name, session.facts.as_json()), facts)
+
+
+def recover_remains(
+    session: HostSession, reply: Mapping[str, Any], ledger: Ledger, run_id: int | None = None
+) -> list[str]:
+    """What a run that was cut off left on the host is put back before anything else. Returns what was done."""
+    did: list[str] = []
+    outcome = reply.get("outcome")
+    if outcome:
+        did.append(f"the guard had put the host back: {outcome.get('state', outcome)}")
+        ledger.note("guard_outcome", dict(outcome), host=session.name, run_id=run_id)
+    if reply.get("open") or reply.get("launch"):
+        with session.interrupts.retreating(f"recovery of {session.name}"):
+            recovered = _timed(session, "recover", session.recover)
+        did += list(recovered["did"])
+        ledger.note("recovered", {"did": recovered["did"]}, host=session.name, run_id=run_id)
+    for intent in ledger.open_intents(session.name):
+        ledger.settle(intent, "recovered", {"did": did})
+    if outcome:
+        session.call("acknowledge", {})
+    for sentence in did:
+        session.narrator.note(f"{session.name}: {sentence}")
+    return did
+
+
+def packages_of(playbook: Playbook) -> list[str]:
+    """Package names whose versions decide something in this playbook."""
+    named = {name for h in playbook.hypotheses for name in (*h.requires.packages, *h.revisit_when)}
+    return sorted((named - _NOT_PACKAGES) | set(USUAL_PACKAGES))
+
+
+def named_facts(session: HostSession) -> dict[str, str]:
+    """Facts by the names that playbooks use in `revisit_when`."""
+    facts: Facts = session.facts
+    mine = session.target.gpus
+    arches = sorted({g.compute_cap for g in facts.gpus if g.compute_cap and (mine is None or g.index in mine)})
+    named = {
+        "engine": session.target.engine,
+        "model": session.target.model or "none",
+        "gpu_arch": ",".join(arches) or "none",
+        "driver": facts.driver or "none",
+        "cuda": facts.cuda or "none",
+        "python": facts.python or "none",
+    }
+    return {**named, **{name: version for name, version in facts.packages.items() if version}}
+
+
+def _timed(session: HostSession, phase: str, act: Any, detail: str = "") -> Any:  # noqa: ANN401 - passes it through
+    session.narrator.phase(session.name, phase, detail)
+    start = session.clock.monotonic()
+    with session.costs.timed(phase):
+        result = act()
+    session.narrator.phase_done(session.name, phase, session.clock.monotonic() - start, "ok")
+    return result

@@ -1,0 +1,210 @@
+"""The main job: a playbook's hypotheses on one host, from connecting to the last proof."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.controller.clock import SystemClock
+from orchestrator.controller.interrupts import Interrupts
+from orchestrator.controller.narration import Costs, Narrator, Silent
+from orchestrator.controller.prepare import Prepared, prepare, prepare_session
+from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
+
+if TYPE_CHECKING:
+    from orchestrator.controller.opening import Opened
+    from orchestrator.controller.session import HostSession
+    from orchestrator.core.records import FindingRecord, RunRecord, RunState
+    from orchestrator.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What was asked for on the command line."""
+
+    playbook: Path
+    state: Path
+    hosts: Path | None = None
+    host: str | None = None
+    only: tuple[str, ...] = ()
+    resume: bool = False
+    yes: bool = False
+    baseline_only: bool = False
+
+
+@dataclass
+class RunSummary:
+    """What a run came to. `host_state`: `clean` was proved, anything else was not."""
+
+    campaign: str
+    host: str
+    run_id: int
+    ledger: str
+    findings: list[FindingRecord] = field(default_factory=list)
+    baselines: dict[str, float] = field(default_factory=dict)
+    best: dict[str, FindingRecord] = field(default_factory=dict)
+    host_state: str = "unknown"
+    proof: Mapping[str, Any] | None = None
+    foreign: list[str] = field(default_factory=list)
+    ours_s: dict[str, float] = field(default_factory=dict)
+    server_s: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    launches: int = 0
+
+
+def run(request: RunRequest, narrator: Narrator | None = None) -> RunSummary:
+    """Carry a playbook out. Raises an `OrchestratorError` when it did not come to its end; the host is proved
+    clean then too, or the error is `Dirty`."""
+    narrator = narrator or Silent()
+    warm = threading.Thread(target=_import_ledger, daemon=True)
+    warm.start()  # half a second of imports, beside reading the playbook and connecting
+    clock = SystemClock()
+    started = clock.monotonic()
+    with Interrupts(narrator.warn).installed() as interrupts:
+        prepared = prepare(request.playbook, request.state, request.hosts, request.host, clock=clock)
+        costs = Costs(clock)
+        session = prepare_session(prepared, narrator, interrupts, clock, costs)
+        try:
+            return _run(request, prepared, session, started)
+        finally:
+            prepared.ledger.close()
+
+
+def _import_ledger() -> None:
+    import orchestrator.ledger.store  # noqa: F401
+
+
+def _run(request: RunRequest, prepared: Prepared, session: HostSession, started: float) -> RunSummary:
+    from orchestrator.controller.opening import open_host
+
+    ledger = prepared.ledger
+    refuse_quarantined(ledger, session.name)
+    run_row = start_or_resume(request, prepared)
+    summary = RunSummary(prepared.playbook.campaign, session.name, run_row.id, str(request.state / "ledger.db"))
+    state: RunState = "failed"
+    try:
+        try:
+            opened = open_host(session, prepared, run_row.id)
+            state = "interrupted"
+            _carry_out(request, prepared, session, opened, summary)
+            state = "done"
+        finally:
+            _give_back(session, summary, prepared)
+    except Dirty as error:
+        state = "dirty"
+        ledger.quarantine(session.name, error.what)
+        raise
+    except Interrupted:
+        state = "interrupted"
+        raise
+    except OrchestratorError:
+        state = "failed" if state == "interrupted" else state
+        raise
+    finally:
+        ledger.abort_open(run_row.id, "the run ended")
+        ledger.end_run(run_row.id, state)
+        _account(summary, session, started)
+    return summary
+
+
+def _carry_out(
+    request: RunRequest,
+    prepared: Prepared,
+    session: HostSession,
+    opened: Opened,
+    summary: RunSummary,
+) -> None:
+    from orchestrator.controller.book import Book, name_prefix
+    from orchestrator.controller.campaign import CampaignRun
+    from orchestrator.controller.choose import choose_trials
+    from orchestrator.controller.history import History
+
+    trials = [] if request.baseline_only else choose_trials(prepared, session, opened.facts, request.only)
+    prefix = name_prefix(prepared.token)
+    history = History(request.state)
+    book = Book(prepared.ledger, history, run_id=summary.run_id, host=session.name, name_prefix=prefix)
+    campaign = CampaignRun(session, book, prepared.playbook, fingerprint_id=opened.fingerprint.id, facts=opened.facts)
+    try:
+        if request.baseline_only:
+            campaign.measure_baselines()
+        else:
+            campaign.carry_out(trials)
+    finally:
+        summary.findings = campaign.findings
+        for context in prepared.playbook.contexts:
+            if (value := campaign.baseline_value(context)) is not None:
+                summary.baselines[context] = value
+        summary.best = best_of(campaign.findings)
+        for trouble in book.close():
+            session.narrator.warn(f"the local history could not be written: {trouble}")
+
+
+def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) -> None:
+    """The last proof, and the lease. A host that cannot be proved clean is `Dirty`, whatever happened before."""
+    with session.interrupts.retreating(f"the last proof on {session.name}"):
+        if not session.is_open:
+            summary.host_state = "untouched"
+            session.hang_up()
+            return
+        proof = session.call_back("verify", {}, timeout_s=600.0)
+        summary.proof = proof
+        summary.foreign = [f"{d['what']} {d['path']}" for d in proof["differences"] if not d["ours"]]
+        if not proof["clean"]:
+            session.hang_up()
+            raise Dirty(f"{session.name} is not as it was found", hint=f"orchestrator host recover {session.name}")
+        summary.host_state = "clean"
+        session.close()
+
+
+def _account(summary: RunSummary, session: HostSession, started: float) -> None:
+    summary.ours_s = dict(session.costs.ours)
+    summary.server_s = dict(session.costs.server)
+    summary.seconds = session.clock.monotonic() - started
+
+
+def best_of(findings: Sequence[FindingRecord]) -> dict[str, FindingRecord]:
+    """The largest proven gain in each context."""
+    best: dict[str, FindingRecord] = {}
+    for finding in findings:
+        if finding.verdict != "improved" or finding.effect is None:
+            continue
+        known = best.get(finding.context)
+        if known is None or (known.effect or 0.0) < finding.effect:
+            best[finding.context] = finding
+    return best
+
+
+def refuse_quarantined(ledger: Ledger, host: str) -> None:
+    record = ledger.host(host)
+    if record is not None and record.state == "quarantined":
+        raise Dirty(
+            f"{host} is quarantined: {record.reason}",
+            facts={"since": record.since},
+            hint=f"orchestrator host recover {host}",
+        )
+
+
+def start_or_resume(request: RunRequest, prepared: Prepared) -> RunRecord:
+    """A new run; an unfinished one of a process that is gone is closed first."""
+    ledger, playbook = prepared.ledger, prepared.playbook
+    unfinished = ledger.unfinished_run(playbook.campaign, prepared.host_name)
+    if unfinished is None and request.resume:
+        raise Refused(
+            f"there is no unfinished run of {playbook.campaign} on {prepared.host_name}",
+            hint="orchestrator run carries out what has no finding yet; --resume is for a run that was cut off",
+        )
+    if unfinished is not None:
+        ledger.abort_open(unfinished.id, "its controller ended without a word")
+        ledger.end_run(unfinished.id, "failed")
+    return ledger.start_run(
+        playbook.campaign,
+        prepared.loaded.digest,
+        prepared.host_name,
+        prepared.playbook_text,
+        description=playbook.description,
+        measure=playbook.measure.model_dump(mode="json"),
+        options={"only": list(request.only), "resume": request.resume, "baseline_only": request.baseline_only},
+    )
