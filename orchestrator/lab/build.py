@@ -26,7 +26,9 @@ T = TypeVar("T", Constants, Machine)
 PORTS = range(20000, 32000)  # below the range from which the kernel takes ports for outgoing connections
 
 
-def build(root: Path, *, seed: int, port: int | None, constants: Mapping[str, float], machine: Mapping[str, object]) -> Lab:
+def build(
+    root: Path, *, seed: int, port: int | None, constants: Mapping[str, float], machine: Mapping[str, object]
+) -> Lab:
     """Make a lab in `root`, which must be absent or empty.
 
     Raises `Refused` for a directory that holds something or cannot be written, `UsageError` for a value that the model
@@ -76,14 +78,14 @@ def _make_environment(lab: Lab) -> None:
     venv.EnvBuilder(with_pip=False, symlinks=True).create(lab.root / "venv")
     _copy(HERE / "hardware", lab.site / "lab_hardware")
     for name in ("torch", "flashinfer"):
-        _copy(HERE / "site" / name, lab.site / name)
-    shutil.copy(HERE / "site" / "sitecustomize.py", lab.sitecustomize)
+        _copy(HERE / "host.d" / name, lab.site / name)
+    shutil.copy(HERE / "host.d" / "sitecustomize.py", lab.sitecustomize)
     (lab.site / "lab-tree.pth").write_text(f"{lab.root / 'tree'}\n", encoding="utf-8")
     (lab.site / "lab-sitecustomize.pth").write_text(texts.sitecustomize_path_text(lab.site), encoding="utf-8")
 
 
 def _make_tree(lab: Lab) -> None:
-    _copy(HERE / "tree" / "sglang", lab.source)
+    _copy(HERE / "host.d" / "sglang", lab.source)
     for name, version in texts.DISTRIBUTIONS.items():
         folder = lab.site / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()

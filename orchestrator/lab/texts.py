@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 HOSTS = """\
@@ -34,7 +33,7 @@ targets:
 """
 
 PLAYBOOK = """\
-# A short campaign on the simulated host: a patch, a change of sitecustomize.py, a flag. A run takes about twenty seconds.
+# A short campaign on the simulated host: a patch, a change of sitecustomize.py, a flag. It takes about twenty seconds.
 campaign: lab-tour
 description: Three ways to spend less time in all-reduces, on eight simulated GPUs without NVLink.
 host: lab
@@ -147,7 +146,7 @@ def sitecustomize_path_text(site: Path) -> str:
 
 def nvidia_smi_text(python: Path) -> str:
     """`bin/nvidia-smi`. A shell starts Python: a path in `#!` may neither be long nor hold a space."""
-    return f"#!/bin/sh\nexec {quote(str(python))} -m lab_hardware.smi \"$@\"\n"
+    return f'#!/bin/sh\nexec {quote(str(python))} -m lab_hardware.smi "$@"\n'
 
 
 def metadata_text(name: str, version: str) -> str:
@@ -157,5 +156,3 @@ def metadata_text(name: str, version: str) -> str:
 def quote(text: str) -> str:
     """For a POSIX shell."""
     return "'" + text.replace("'", "'\\''") + "'"
-
-

@@ -4,7 +4,7 @@
 
     launches   numbers of the launches to hit, counted from 1 over the life of the lab; absent: every launch
     rank       the rank that fails (default 0)
-    after      decoded tokens of the launch before it happens, for crash_mid_benchmark and a hang in `serve` (default 40)
+    after      tokens the launch decodes before it happens: crash_mid_benchmark, a hang in `serve` (default 40)
     phase      where it hangs: init, load, capture, warmup or serve
     seconds    how long /health lies (early_healthy), or how long the orphan lives
 

@@ -1,6 +1,6 @@
 """What a launch is, to the noise: the treatment it really reads, and how often that treatment completed before.
 
-The count lives in `run/launches.json`: `{"started": N, "completed": {treatment: N}}`. A launch that is aborted uses none up.
+The counts live in `run/launches.json`: `{"started": N, "completed": {treatment: N}}`. An aborted launch uses none up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def source_digest(source: Path) -> str:
     whole = hashlib.sha256()
     for path in _python_files(str(source)):
         with open(path, "rb") as file:  # noqa: PTH123 - a Path for each file costs more than the digest
-            whole.update(f"{path[len(str(source)):]}\0".encode())
+            whole.update(f"{path[len(str(source)) :]}\0".encode())
             whole.update(hashlib.sha256(file.read()).digest())
     return whole.hexdigest()
 

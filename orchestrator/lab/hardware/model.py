@@ -110,9 +110,7 @@ class Step:
 
 def nccl_ring_ms(constants: Constants, channels: int) -> float:
     """c of NCCL's Ring with the LL protocol over `channels` channels."""
-    return (
-        constants.nccl_base_ms + constants.nccl_per_channel_ms * channels + constants.nccl_shared_ms / channels
-    )
+    return constants.nccl_base_ms + constants.nccl_per_channel_ms * channels + constants.nccl_shared_ms / channels
 
 
 def communication_ms(constants: Constants, setup: Setup) -> float:
@@ -180,7 +178,8 @@ class Noise:
 def acceptance(constants: Constants, setup: Setup, prompt: str) -> float:
     """Tokens a cycle on average for this prompt. Greedy decoding makes it a property of the text alone."""
     z = _bounded(Random(f"acceptance/{prompt}"))  # noqa: S311
-    return min(float(setup.draft_tokens + 1), max(1.0, constants.accepted_tokens * (1 + constants.acceptance_noise * z)))
+    mean = constants.accepted_tokens * (1.0 + constants.acceptance_noise * z)
+    return min(setup.draft_tokens + 1.0, max(1.0, mean))
 
 
 def steps(constants: Constants, setup: Setup, noise: Noise, prompt: str, nth: int) -> Iterator[Step]:

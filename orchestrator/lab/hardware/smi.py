@@ -99,8 +99,7 @@ def render_csv(rows: Sequence[Row], fields: Sequence[str], known: Row, options: 
         if name not in known:
             return 2, f'Field "{name}" is not a valid field to query.\n'
     lines = [] if "noheader" in options else [", ".join(_heading(f, "nounits" in options) for f in fields)]
-    for row in rows:
-        lines.append(", ".join(row[f] + _unit(f, "nounits" in options) for f in fields))
+    lines += [", ".join(row[f] + _unit(f, "nounits" in options) for f in fields) for row in rows]
     return 0, "".join(f"{line}\n" for line in lines)
 
 

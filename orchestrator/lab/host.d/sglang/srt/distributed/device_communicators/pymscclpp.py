@@ -12,7 +12,7 @@ from sglang.srt.utils.log import log
 class PyMscclppCommunicator:
     """Without the package the server starts all the same, over NCCL: only a warning tells."""
 
-    _SUPPORTED_WORLD_SIZES = [4, 8, 16, 32, 64]
+    _SUPPORTED_WORLD_SIZES = (4, 8, 16, 32, 64)
 
     def __init__(self, world_size: int, rank: int) -> None:
         self.disabled = True

@@ -89,8 +89,8 @@ class ModelRunner:
         if weights_mib > self._free_mib:
             total_gib = settings().machine.gpu_memory_mib / MIB_PER_GIB
             raise torch.OutOfMemoryError(
-                f"CUDA out of memory. Tried to allocate {weights_mib / MIB_PER_GIB:.2f} GiB. GPU {self.rank} has a total "
-                f"capacity of {total_gib:.2f} GiB of which {self._free_mib / MIB_PER_GIB:.2f} GiB is free."
+                f"CUDA out of memory. Tried to allocate {weights_mib / MIB_PER_GIB:.2f} GiB. GPU {self.rank} has a "
+                f"total capacity of {total_gib:.2f} GiB of which {self._free_mib / MIB_PER_GIB:.2f} GiB is free."
             )
         self.device.allocate(weights_mib)
         time.sleep(constants.load_s)

@@ -13,13 +13,14 @@ import zlib
 from sglang.srt.layers.activation import SiluAndMul
 
 VOCABULARY_SIZE = 163840
-WORDS = (
-    "the a of to and in that is was for on with as by from at which this into over each one two more less than when "
-    "where while after before between through under same other long short early late first last next small large "
-    "light water stone river valley field road house door window table letter number answer question reason result "
-    "measure signal channel server memory token layer kernel graph cache model value time step rank node link "
-    "moves turns holds reads writes finds keeps gives takes shows grows falls stands opens closes follows remains"
-).split()
+TEXT = """
+the a of to and in that is was for on with as by from at which this into over each one two more less than when where
+while after before between through under same other long short early late first last next small large light water stone
+river valley field road house door window table letter number answer question reason result measure signal channel
+server memory token layer kernel graph cache model value time step rank node link moves turns holds reads writes finds
+keeps gives takes shows grows falls stands opens closes follows remains
+"""
+WORDS = TEXT.split()
 CAPITALS = {"france": "Paris", "germany": "Berlin", "italy": "Rome", "spain": "Madrid", "japan": "Tokyo"}
 CANDIDATES = 6
 

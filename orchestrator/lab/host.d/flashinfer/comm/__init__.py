@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from flashinfer.jit.architectures import SUPPORTED_MAJOR_VERSIONS, nvcc_flags
 from lab_hardware import settings
+
+from flashinfer.jit.architectures import SUPPORTED_MAJOR_VERSIONS, nvcc_flags
 
 
 @cache

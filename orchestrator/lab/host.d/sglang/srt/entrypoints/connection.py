@@ -87,7 +87,8 @@ class Connection:
         self._end()
 
     def begin_stream(self) -> None:
-        self._send(self._head(200, "text/event-stream; charset=utf-8", "" if self._is_old else "Transfer-Encoding: chunked"))
+        framing = "" if self._is_old else "Transfer-Encoding: chunked"
+        self._send(self._head(200, "text/event-stream; charset=utf-8", framing))
 
     def stream(self, data: str) -> None:
         """One server-sent event."""

@@ -183,7 +183,7 @@ _global_server_args: ServerArgs | None = None
 
 def set_global_server_args(server_args: ServerArgs) -> None:
     """Make the resolved flags known to the layers of this process."""
-    global _global_server_args  # noqa: PLW0603 - one server a process
+    global _global_server_args  # one server a process
     _global_server_args = server_args
 
 

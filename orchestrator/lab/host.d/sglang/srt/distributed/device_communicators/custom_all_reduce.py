@@ -11,7 +11,7 @@ from sglang.srt.utils import get_bool_env_var
 class CustomAllreduce:
     """Disabled unless the links are fit for it."""
 
-    _SUPPORTED_WORLD_SIZES = [2, 4, 6, 8]
+    _SUPPORTED_WORLD_SIZES = (2, 4, 6, 8)
     _MAX_CAR_SIZE = 8192 * 1024
 
     def __init__(self, world_size: int, rank: int) -> None:
@@ -32,10 +32,10 @@ class CustomAllreduce:
 
     def should_custom_ar(self, inp_size: int) -> bool:
         """Whether a tensor of `inp_size` bytes goes this way."""
-        if self.disabled or inp_size % 16 != 0:
-            return False
-        if self.world_size == 2 or self.full_nvlink:
-            return inp_size <= self.max_size
+        if not self.disabled and inp_size % 16 == 0:
+            if self.world_size == 2 or self.full_nvlink:
+                return inp_size <= self.max_size
+            return False  # over PCIe it gains little over NCCL
         return False
 
     def all_reduce_ms(self) -> float:

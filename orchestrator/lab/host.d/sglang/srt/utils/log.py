@@ -10,7 +10,7 @@ _prefix = ""
 
 def set_rank(label: str) -> None:
     """Records of this process carry ` TP0` and the like after the time."""
-    global _prefix  # noqa: PLW0603 - one label a process
+    global _prefix  # one label a process
     _prefix = f" {label}"
 
 

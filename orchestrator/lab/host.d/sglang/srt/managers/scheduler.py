@@ -168,8 +168,8 @@ class Scheduler:
         now_s = self._clock()
         accepted = f"accept len: {self._log_tokens / self._log_steps:.2f}, " if is_verify else ""
         log(
-            f"Decode batch, #running-req: {len(self._running)}, #token: {self._log_tokens}, token usage: 0.00, {accepted}"
-            f"cuda graph: {self._setup.under_graph}, "
+            f"Decode batch, #running-req: {len(self._running)}, #token: {self._log_tokens}, token usage: 0.00, "
+            f"{accepted}cuda graph: {self._setup.under_graph}, "
             f"gen throughput (token/s): {self._log_tokens / max(1e-6, now_s - self._log_since_s):.2f}, #queue-req: 0"
         )
         self._log_steps = self._log_tokens = 0
@@ -206,6 +206,6 @@ def run_scheduler_process(
         Scheduler(runner, pipe, noise, faults).run_event_loop()
     except EOFError:
         return
-    except Exception:  # noqa: BLE001 - the last resort of a process: reported in full, then the end of the server
+    except Exception:  # the last resort of a process: reported in full, then the end of the server
         log(f"Scheduler hit an exception: {traceback.format_exc()}")
         os.kill(main_pid, signal.SIGQUIT)

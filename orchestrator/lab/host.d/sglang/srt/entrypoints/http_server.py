@@ -10,7 +10,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from itertools import count
+from pathlib import Path
 
 from lab_hardware import launches, settings
 from lab_hardware.faults import Faults, read_faults
@@ -203,7 +205,9 @@ class Server:
 
     def _exit_gracefully(self) -> None:
         rids = sorted(self.routes.active)
-        log(f"Gracefully exiting... Remaining number of requests {len(rids)}. Remaining requests remaining_rids={rids}.")
+        log(
+            f"Gracefully exiting... Remaining number of requests {len(rids)}. Remaining requests remaining_rids={rids}."
+        )
         if self.routes.was_used_to_the_end:
             launches.complete(settings().root, self._treatment)
         self._kill_everything()
@@ -267,7 +271,7 @@ class Server:
 
     def _answer(self, connection: Connection, request: HttpRequest) -> None:
         status = self.routes.answer(connection, request)
-        phrase = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}.get(status, "Service Unavailable")
+        phrase = HTTPStatus(status).phrase
         log(f'INFO:     {connection.peer} - "{request.method} {request.target} HTTP/1.1" {status} {phrase}')
 
     def settle(self, connection: Connection) -> None:
@@ -286,7 +290,7 @@ def launch_server(server_args: ServerArgs) -> int:
     here = settings()
     number = launches.start(here.root)
     faults = read_faults(here.root / "faults.json", os.environ, number)
-    source = sglang.__path__[0]
+    source = Path(sglang.__path__[0])
     treatment = launches.treatment_digest(server_args.values, os.environ, source)
     repetition = launches.repetition(here.root, treatment)
     noise = Noise(here.constants, seed=here.seed, treatment=treatment, repetition=repetition)

@@ -25,7 +25,8 @@ def capture(forward: Callable[[], float], *, rank: int, max_bs: int, available_g
     try:
         call_ms = forward()
     except RuntimeError as e:
-        raise Exception(f"Capture cuda graph failed: {e}\n{CUDA_GRAPH_CAPTURE_FAILED_MSG}")  # noqa: B904, TRY002 - chained as SGLang chains it
+        message = f"Capture cuda graph failed: {e}\n{CUDA_GRAPH_CAPTURE_FAILED_MSG}"
+        raise Exception(message)  # noqa: B904, TRY002 - raised as SGLang raises it, so that the log is as hard to read
     time.sleep(settings().constants.capture_s)
     if rank == 0:
         bare(f"Capturing batches (bs={max_bs} avail_mem={available_gib:.2f} GB): 100%|##########| 1/1")

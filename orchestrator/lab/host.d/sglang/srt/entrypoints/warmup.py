@@ -21,16 +21,15 @@ def warm_up(host: str, port: int, api_key: str | None, timeout_s: float) -> None
             if time.monotonic() + RETRY_S > deadline_s:
                 raise
             time.sleep(RETRY_S)
-    body = {"text": "The capital city of France is", "sampling_params": {"temperature": 0, "max_new_tokens": WARMUP_TOKENS,
-            "ignore_eos": True}}  # fmt: skip
+    sampling = {"temperature": 0, "max_new_tokens": WARMUP_TOKENS, "ignore_eos": True}
+    body = {"text": "The capital city of France is", "sampling_params": sampling}
     _ask(host, port, "POST", "/generate", body, api_key, deadline_s - time.monotonic())
 
 
-def _ask(
-    host: str, port: int, method: str, path: str, body: object, api_key: str | None, timeout_s: float
-) -> None:
+def _ask(host: str, port: int, method: str, path: str, body: object, api_key: str | None, timeout_s: float) -> None:
     content = b"" if body is None else json.dumps(body).encode()
-    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}:{port}", "Connection: close", f"Content-Length: {len(content)}"]
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}:{port}", "Connection: close"]
+    lines.append(f"Content-Length: {len(content)}")
     if api_key:
         lines.append(f"Authorization: Bearer {api_key}")
     with socket.create_connection((host, port), timeout=max(0.1, timeout_s)) as sock:

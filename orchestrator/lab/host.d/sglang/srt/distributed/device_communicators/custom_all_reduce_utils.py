@@ -15,7 +15,7 @@ def is_full_nvlink(physical_device_ids: list[int], world_size: int) -> bool:
 
 
 def can_use_custom_all_reduce_with_nvlink(
-    world_size: int, supported_world_size: list[int], cls_name: str
+    world_size: int, supported_world_size: tuple[int, ...], cls_name: str
 ) -> bool | None:
     """Whether there is NVLink everywhere; None when the custom all-reduce is not to be used at all."""
     if world_size not in supported_world_size:
