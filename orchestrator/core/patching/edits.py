@@ -134,9 +134,7 @@ class _Tree:
         for path, node in sorted(self.nodes.items()):
             before = self.read[path]
             if before != node.content or node.mode_before != node.mode_after:
-                edits.append(
-                    FileEdit(path, before, node.content, node.mode_before, node.mode_after, node.taken_from)
-                )
+                edits.append(FileEdit(path, before, node.content, node.mode_before, node.mode_after, node.taken_from))
         return edits
 
     def refuse(self, path: str, problem: Problem) -> None:
@@ -185,9 +183,7 @@ class _Tree:
         self.nodes[diff.path] = _Node(content, mode_before, mode_after, taken_from)
         written.add(diff.path)
 
-    def _misplaced(
-        self, patch: Patch, diff: FileDiff, content: bytes | None, vacated: set[str]
-    ) -> Problem | None:
+    def _misplaced(self, patch: Patch, diff: FileDiff, content: bytes | None, vacated: set[str]) -> Problem | None:
         """Is the file where the patch needs it, and is the place free where it puts one?"""
         target = self.now(diff.path)
         if diff.action is Action.CREATE:
@@ -223,9 +219,7 @@ class _Tree:
         if block.path in self.failed:
             return
         try:
-            content = blocks.with_block(
-                self.now(block.path), block.source, block.marker_id, beside=self.marker_ids
-            )
+            content = blocks.with_block(self.now(block.path), block.source, block.marker_id, beside=self.marker_ids)
         except PatchConflict as error:
             facts = {"file": block.path, **error.facts}
             self.refuse(block.path, Problem(error.what, block.where, error.hint, facts))
@@ -260,24 +254,29 @@ def _problem(patch: Patch, diff: FileDiff, what: str) -> Problem:
 def _misfit_problem(patch: Patch, diff: FileDiff, misfit: Misfit) -> Problem:
     hint = None
     what = "the patch does not apply"
-    if misfit.found == misfit.expected:
+    expected, found = misfit.expected, misfit.found
+    if found == expected:
         what = "the hunk stands where it says, but an earlier one had to be moved"
-    elif misfit.found is not None and misfit.found.split() == misfit.expected.split():
+    elif found is not None and expected is not None and found.split() == expected.split():
         hint = "the lines differ only in white space or line ends"
+    elif expected is None:
+        hint = "a hunk without context after its change belongs at the end of the file"
     elif len(misfit.elsewhere) == 1:
         hint = "its old lines stand at one other place; `offset: unique` accepts that"
-    is_bare = misfit.found is not None and show(misfit.found) == show(misfit.expected)
+    looks_alike = found is not None and expected is not None and show(found) == show(expected)
     facts = {
         "file": diff.source,
         "line": str(misfit.line),
         "hunk": f"{misfit.number} of {len(diff.hunks)}",
-        "expected": repr(misfit.expected) if is_bare else show(misfit.expected),
-        "found": "the end of the file"
-        if misfit.found is None
-        else (repr(misfit.found) if is_bare else show(misfit.found)),
+        "expected": repr(expected) if looks_alike else _show_or_end(expected),
+        "found": repr(found) if looks_alike else _show_or_end(found),
         "elsewhere": ", ".join(f"line {line}" for line in misfit.elsewhere) or "nowhere",
     }
     return Problem(what, Place(patch.name, misfit.hunk.line), hint, facts)
+
+
+def _show_or_end(line: bytes | None) -> str:
+    return "the end of the file" if line is None else show(line)
 
 
 def _judge_edit(edit: TextEdit, content: bytes | None) -> Problem | None:

@@ -13,7 +13,7 @@ Offset = Literal["exact", "unique"]
 
 @dataclass(frozen=True)
 class Misfit:
-    """A hunk that does not stand at its place. `line` counts from 1 in the file; `found` is None past its end.
+    """A hunk that does not stand at its place. `line` counts from 1 in the file; None is the end of the file.
 
     Expected and found are equal where the hunk fits as stated but an earlier one had to be moved.
     """
@@ -21,7 +21,7 @@ class Misfit:
     hunk: Hunk
     number: int
     line: int
-    expected: bytes
+    expected: bytes | None
     found: bytes | None
     elsewhere: tuple[int, ...]  # lines at which the hunk's old lines do occur
 
@@ -75,10 +75,20 @@ def _start(
 ) -> int | None:
     """Where the hunk goes, or None. After one shifted hunk the stated lines of the next prove nothing by themselves."""
     if not is_shifted and hunk.first >= at and _stands_at(lines, hunk.old, hunk.first):
-        return hunk.first
-    if offset == "unique" and len(places) == 1 and places[0] >= at:
-        return places[0]
-    return None
+        start = hunk.first
+    elif offset == "unique" and len(places) == 1 and places[0] >= at:
+        start = places[0]
+    else:
+        return None
+    return None if _is_last(hunk) and start + len(hunk.old) != len(lines) else start
+
+
+def _is_last(hunk: Hunk) -> bool:
+    """Context before the change and none after it: the change is at the end of the file.
+
+    Without this rule lines appended at the end would fit a second time.
+    """
+    return hunk.lines[-1].sign != b" " and any(line.sign == b" " for line in hunk.lines)
 
 
 def _stands_at(lines: Sequence[bytes], wanted: Sequence[bytes], start: int) -> bool:
@@ -99,6 +109,9 @@ def _misfit(lines: Sequence[bytes], hunk: Hunk, number: int, places: Sequence[in
         found = lines[hunk.first + i] if hunk.first + i < len(lines) else None
         if found != expected:
             return Misfit(hunk, number, hunk.first + i + 1, expected, found, elsewhere)
+    end = hunk.first + len(hunk.old)
+    if _is_last(hunk) and end < len(lines):
+        return Misfit(hunk, number, end + 1, None, lines[end], elsewhere)
     # Its lines match, and yet it cannot stand here: it lies past the end, or an earlier hunk was moved.
     expected = b"".join(hunk.old[:1])
     return Misfit(hunk, number, hunk.first + 1, expected, expected if hunk.old else None, elsewhere)
