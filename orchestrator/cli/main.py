@@ -63,7 +63,7 @@ def run_command(words: list[str]) -> int:
         return diagnostics.show_error(Interrupted("stopped; no host was being changed"), as_json=as_json)
     except BrokenPipeError:
         return 0
-    except Exception as error:  # noqa: BLE001 - the last frame of the process: a usage error of the library, or a bug
+    except Exception as error:
         return _library_error(error, as_json=as_json)
     return int(result) if isinstance(result, int) else 0
 

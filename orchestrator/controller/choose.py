@@ -60,7 +60,7 @@ def due_trials(
 ) -> list[tuple[Hypothesis, str]]:
     """(hypothesis, context) pairs without a finding that holds under the present facts; all of `only` when given."""
     chosen: list[tuple[Hypothesis, str]] = []
-    known = {name: value for name, value in facts.items()}
+    known: dict[str, str | None] = dict(facts)
     for context in playbook.contexts:
         past: dict[str, list[planning.Past]] = {}
         for finding in ledger.findings(playbook.campaign, host=host, context=context):

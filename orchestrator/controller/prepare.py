@@ -61,7 +61,7 @@ def prepare(playbook: Path, state: Path, hosts: Path | None, host: str | None, *
     from orchestrator.ledger import open_ledger
     from orchestrator.playbook import load
 
-    loaded = load(playbook, hosts_file=hosts, last_seen=_last_seen(state, clock), host=host)
+    loaded = load(playbook, hosts_file=hosts, last_seen=last_seen(state, clock), host=host)
     everything: Mapping[str, Any] = {
         "playbook": loaded.playbook.model_dump(mode="json"),
         "inventory": loaded.inventory.model_dump(mode="json"),
@@ -105,13 +105,13 @@ def inventory_of(state: Path, hosts: Path | None, clock: Clock) -> Inventory:
         return load_inventory(hosts)
     if beside.is_file():
         return load_inventory(beside)
-    seen = _last_seen(state, clock)
+    seen = last_seen(state, clock)
     if seen is None:
         raise UsageError("no inventory: no --hosts, no ./hosts.yaml, and no ledger that has seen one")
     return seen
 
 
-def _last_seen(state: Path, clock: Clock) -> Inventory | None:
+def last_seen(state: Path, clock: Clock) -> Inventory | None:
     from orchestrator.ledger import open_ledger
 
     if not (state / "ledger.db").is_file():

@@ -26,11 +26,7 @@ def look(session: HostSession) -> tuple[list[Process], list[Decision]]:
 def clear_host(session: HostSession) -> None:
     """End what may be ended. Raises `Refused` when somebody else holds the port or a GPU of ours."""
     processes, decisions = look(session)
-    doomed = [d for d in decisions if d.end]
-    if doomed:
-        session.narrator.note(f"{session.name}: ending {len(doomed)} process(es): {doomed[0].why}")
-        _end(session, doomed)
-    gone = {d.pid for d in doomed}
+    gone = end_allowed(session, decisions)
     left = [p for p in processes if p.pid not in gone]
     in_the_way = _in_the_way(session, left, decisions)
     if in_the_way:
@@ -39,6 +35,15 @@ def clear_host(session: HostSession) -> None:
             facts={f"pid {p.pid}": why for p, why in in_the_way},
             hint="end them yourself, or agree with `reap: engine` or `reap: [PID, …]` in the inventory",
         )
+
+
+def end_allowed(session: HostSession, decisions: Sequence[Decision]) -> set[int]:
+    """End what the decisions allow, and return which. Raises `Dirty` for what does not go."""
+    doomed = [d for d in decisions if d.end]
+    if doomed:
+        session.narrator.note(f"{session.name}: ending {len(doomed)} process(es): {doomed[0].why}")
+        _end(session, doomed)
+    return {d.pid for d in doomed}
 
 
 def _end(session: HostSession, doomed: Sequence[Decision]) -> None:

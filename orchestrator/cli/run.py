@@ -1,0 +1,154 @@
+"""`run`, `plan`: the main job and its preview."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import diagnostics, options, output
+
+if TYPE_CHECKING:
+    from orchestrator.controller.plan import Plan, PlannedTrial
+    from orchestrator.controller.run import RunSummary
+
+PlaybookPath = Annotated[Path, typer.Argument(metavar="PLAYBOOK", help="Playbook file.", show_default=False)]
+
+
+def add(app: typer.Typer) -> None:
+    app.command("run")(run)
+    app.command("plan")(plan)
+
+
+def run(
+    playbook: PlaybookPath,
+    only: Annotated[list[str], typer.Option("--only", metavar="ID", help="Repeat these hypotheses.")] = [],  # noqa: B006
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run that was cut off.")] = False,
+    baseline_only: Annotated[bool, typer.Option("--baseline-only", help="Measure the baseline, nothing else.")] = False,
+    host: options.HostName = None,
+    hosts: options.Hosts = None,
+    state: options.State = None,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> int:
+    """Carry out the hypotheses that have no finding yet, one by one, and prove every revert.
+
+    Example: orchestrator run playbooks/eagle-fast-verify.yaml --hosts hosts.yaml --state state
+    """
+    from orchestrator.controller.run import RunRequest
+    from orchestrator.controller.run import run as carry_out
+
+    config = options.settings(state, hosts)
+    request = RunRequest(
+        playbook, config.state.value, config.hosts.value, host, tuple(only), resume, yes, baseline_only
+    )
+    summary = carry_out(request, diagnostics.narrator())
+    if as_json:
+        output.emit_json(summary_json(summary))
+    else:
+        show_summary(summary)
+    return 0
+
+
+def summary_json(summary: RunSummary) -> dict[str, object]:
+    return {
+        **vars(summary),
+        "findings": [f.model_dump(mode="json") for f in summary.findings],
+        "best": {c: f.model_dump(mode="json") for c, f in summary.best.items()},
+    }
+
+
+def show_summary(summary: RunSummary) -> None:
+    """The findings table, the best configuration per context, what it cost, and where the ledger is."""
+    if summary.findings:
+        rows = [
+            (f"#{f.experiment_id}", f.hypothesis_id, f.context, f.verdict, _effect(f.effect), _interval(f.low, f.high),
+             (f.cause or f.summary)[:90])
+            for f in summary.findings
+        ]  # fmt: skip
+        output.emit_table(("", "hypothesis", "context", "verdict", "effect", "interval", "why"), rows)
+        output.emit()
+    for context, value in summary.baselines.items():
+        best = summary.best.get(context)
+        gain = f"{best.hypothesis_id}, {_effect(best.effect)}" if best is not None else "the baseline; nothing beat it"
+        output.emit(f"best in {context}: {gain} (baseline {value:.2f})")
+    output.emit(f"host {summary.host}: {_proof(summary)}")
+    for line in summary.foreign[:10]:
+        output.emit(f"  changed by others during the run, left alone: {line}")
+    ours, server = sum(summary.ours_s.values()), sum(summary.server_s.values())
+    output.emit(f"time: ours {ours:.1f} s / the server's {server:.1f} s, {summary.seconds:.1f} s in all")
+    output.emit(f"      ours: {_phases(summary.ours_s)}")
+    output.emit(f"ledger: {summary.ledger}")
+
+
+def _proof(summary: RunSummary) -> str:
+    if summary.proof is None:
+        return summary.host_state
+    files, seconds = summary.proof.get("files", 0), summary.proof.get("seconds", 0.0)
+    return f"{summary.host_state}, proved over {files} files in {float(seconds):.2f} s"
+
+
+def _phases(seconds: dict[str, float]) -> str:
+    ranked = sorted(seconds.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {value:.2f}" for name, value in ranked if value >= 0.005)
+
+
+def _effect(value: float | None) -> str | None:
+    return None if value is None else f"{value:+.1%}"
+
+
+def _interval(low: float | None, high: float | None) -> str | None:
+    return None if low is None or high is None else f"[{low:+.1%}, {high:+.1%}]"
+
+
+def plan(
+    playbook: PlaybookPath,
+    diff: Annotated[bool, typer.Option("--diff", help="Show every change against the tree as it is.")] = False,
+    only: Annotated[list[str], typer.Option("--only", metavar="ID", help="Only these hypotheses.")] = [],  # noqa: B006
+    host: options.HostName = None,
+    hosts: options.Hosts = None,
+    state: options.State = None,
+    as_json: options.Json = False,
+) -> int:
+    """Show what a run would do. Changes nothing on the host.
+
+    Example: orchestrator plan playbooks/eagle-fast-verify.yaml --hosts hosts.yaml --diff
+    """
+    from orchestrator.controller.plan import plan as draw
+    from orchestrator.controller.run import RunRequest
+
+    config = options.settings(state, hosts)
+    request = RunRequest(playbook, config.state.value, config.hosts.value, host, tuple(only))
+    drawn = draw(request, diagnostics.narrator())
+    if as_json:
+        output.emit_json({**vars(drawn), "trials": [vars(t) for t in drawn.trials]})
+    else:
+        _show_plan(drawn, with_diff=diff)
+    return 0
+
+
+def _show_plan(drawn: Plan, *, with_diff: bool) -> None:
+    output.emit(f"campaign {drawn.campaign} on {drawn.host} ({drawn.route}), tree {drawn.source}")
+    for number, trial in enumerate(drawn.trials, start=1):
+        _show_trial(number, trial, with_diff=with_diff)
+    if drawn.held_back:
+        output.emit(f"already decided under the present facts: {', '.join(drawn.held_back)}")
+    minutes = f"about {drawn.minutes:.0f} min" if drawn.minutes is not None else "minutes"
+    output.emit(f"launches: {drawn.launches_min} to {drawn.launches_max}; {minutes} ({drawn.minutes_from})")
+
+
+def _show_trial(number: int, trial: PlannedTrial, *, with_diff: bool) -> None:
+    output.emit(f"{number:3}. {trial.hypothesis} ({trial.context}): {trial.claim}")
+    if not trial.applies:
+        output.emit(f"     not applicable: {trial.why_not}")
+        return
+    output.emit(f"     changes {', '.join(trial.kinds)}")
+    for line in trial.environment:
+        output.emit(f"     {line}")
+    for remark in trial.remarks:
+        output.emit(f"     note: {remark}")
+    if with_diff:
+        output.emit(f"     {trial.command}")
+        if trial.diff:
+            output.emit(trial.diff.rstrip("\n"))

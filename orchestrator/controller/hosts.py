@@ -1,0 +1,154 @@
+"""Questions and repairs about one host: doctor, verify, recover, reap, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.controller.clock import SystemClock
+from orchestrator.controller.interrupts import Interrupts
+from orchestrator.controller.narration import Costs, Narrator
+from orchestrator.controller.opening import USUAL_PACKAGES, recover_remains
+from orchestrator.controller.prepare import Place, prepare_host, prepare_session
+from orchestrator.controller.session import refuse_read_only
+from orchestrator.errors import Dirty, Refused
+
+if TYPE_CHECKING:
+    from orchestrator.controller.session import HostSession
+    from orchestrator.hosts.doctor import Step
+
+
+@dataclass(frozen=True)
+class HostRequest:
+    host: str
+    state: Path
+    hosts: Path | None = None
+    yes: bool = False
+
+
+@dataclass
+class Recovery:
+    host: str
+    state: str
+    did: list[str] = field(default_factory=list)
+    proof: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Somebody on our GPUs or port, and what would become of it."""
+
+    pid: int
+    user: str
+    age_s: float
+    command: str
+    holds: tuple[str, ...]
+    would_end: bool
+    why: str
+
+
+def examine(request: HostRequest, narrator: Narrator) -> tuple[list[Step], dict[str, Any]]:
+    """The route step by step, and the fingerprint when its end was reached."""
+    from orchestrator.hosts.doctor import examine as walk
+
+    with _place(request, narrator) as (place, session):
+        steps, facts = walk(
+            place.host,
+            place.target,
+            name=place.host_name,
+            engine_package=session.engine.package,
+            packages=list(USUAL_PACKAGES),
+        )
+        return steps, facts.as_json() if facts is not None else {}
+
+
+def verify(request: HostRequest, narrator: Narrator) -> dict[str, Any]:
+    """Is anything of ours on the host, and has anything changed since it was last found? Takes the lease for it."""
+    with _open(request, narrator) as (place, session, reply):
+        pending = bool(reply.get("open") or reply.get("launch"))
+        proof = session.call("verify", {}, timeout_s=600.0)
+        if pending or not proof["clean"]:
+            place.ledger.quarantine(place.host_name, "not as it was found")
+        return {"host": place.host_name, "pending": pending, **proof}
+
+
+def recover(request: HostRequest, narrator: Narrator) -> Recovery:
+    """Put back whatever an earlier run left, prove it, and lift the quarantine. Raises `Dirty` when it is held."""
+    with _open(request, narrator) as (place, session, reply):
+        refuse_read_only(place.host_name, place.host)
+        did = recover_remains(session, reply, place.ledger)
+        proof = session.call_back("verify", {}, timeout_s=600.0)
+        if not proof["clean"]:
+            raise Dirty(
+                f"{place.host_name} is not as it was found",
+                facts={"differs": ", ".join(d["path"] for d in proof["differences"] if d["ours"])},
+                hint=f"orchestrator host verify {place.host_name}",
+            )
+        place.ledger.release(place.host_name, "recovered and proved clean")
+        return Recovery(place.host_name, "clean", did, proof)
+
+
+def holders(request: HostRequest, narrator: Narrator, *, end: bool) -> list[Holder]:
+    """Who is on our GPUs and port. With `end`, those that the policy allows are ended."""
+    from orchestrator.controller.reap import end_allowed, look
+
+    with _open(request, narrator) as (_, session, _reply):
+        processes, decisions = look(session)
+        listed = [
+            Holder(p.pid, p.user, p.age_s, " ".join(p.cmdline), _holds(p.devices, p.listens), d.end, d.why)
+            for p, d in zip(processes, decisions, strict=True)
+        ]
+        if end:
+            refuse_read_only(session.name, session.host)
+            end_allowed(session, decisions)
+        return listed
+
+
+def forget(request: HostRequest, narrator: Narrator) -> list[str]:
+    """Remove what we keep on the host: state directory of the tree, agent cache. `Refused` while anything is open."""
+    with _place(request, narrator) as (place, session):
+        refuse_read_only(place.host_name, place.host)
+        session.connect()
+        session.probe([])
+        reply = session.connection.call("forget", {"tree": session.layout.source})
+        return [str(path) for path in reply.get("removed", [])]
+
+
+def _holds(devices: tuple[str, ...], ports: tuple[int, ...]) -> tuple[str, ...]:
+    return (*devices, *(f"port {port}" for port in ports))
+
+
+@contextmanager
+def _place(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place, HostSession]]:
+    clock = SystemClock()
+    with Interrupts(narrator.warn).installed() as interrupts:
+        place = prepare_host(request.host, request.state, request.hosts, clock=clock)
+        session = prepare_session(place, narrator, interrupts, clock, Costs(clock))
+        try:
+            yield place, session
+        finally:
+            session.hang_up()
+            place.ledger.close()
+
+
+@contextmanager
+def _open(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place, HostSession, dict[str, Any]]]:
+    """The tree is held for as long as this lasts, and given back where nothing is open on it."""
+    with _place(request, narrator) as (place, session):
+        session.connect()
+        session.probe([])
+        reply = session.open_tree()
+        try:
+            yield place, session, reply
+        finally:
+            _give_back(session)
+
+
+def _give_back(session: HostSession) -> None:
+    try:
+        session.close()
+    except (Dirty, Refused) as error:
+        session.narrator.warn(f"{session.name}: the lease stays until it ends: {error.what}")
