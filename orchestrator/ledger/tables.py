@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKeyConstraint, Index, UniqueConstraint, text
+from sqlalchemy import JSON, Column, ForeignKey, ForeignKeyConstraint, Index, Integer, UniqueConstraint, text
 from sqlmodel import Field, SQLModel
 
 JSON_TEXT = JSON(none_as_null=True)
@@ -127,7 +127,10 @@ class LaunchTable(Table, table=True):
     signal: int | None = None
     cause: str | None = None
     facts: dict[str, Any] = Field(sa_type=JSON_TEXT)
-    log_artifact: int | None = Field(default=None, foreign_key="artifact.id")
+    log_artifact: int | None = Field(
+        default=None,
+        sa_column=Column(Integer, ForeignKey("artifact.id", use_alter=True)),  # an artifact refers to its launch too
+    )
 
 
 class SampleTable(Table, table=True):

@@ -10,10 +10,11 @@ from sqlalchemy import func, select
 from orchestrator.core.records import EventKind, EventRecord, Intent
 from orchestrator.errors import Bug
 from orchestrator.ledger.base import Part, columns, pick, record, records
-from orchestrator.ledger.tables import EventTable, ExperimentTable
+from orchestrator.ledger.tables import EventTable, ExperimentTable, RunTable
 
 PAGE = 500
 _event, _experiment = columns(EventTable).c, columns(ExperimentTable).c
+_LAST = select(func.coalesce(func.max(_event.seq), 0).label("seq"))
 
 
 class Trail(Part):
@@ -27,7 +28,7 @@ class Trail(Part):
         run_id: int | None = None,
     ) -> Intent:
         """Committed when this returns (in a batch: when that has ended), so that the act may begin. Host and run are
-        by default those of the experiment."""
+        by default those of the experiment, the host that of the run."""
         values = self._append("intent", phase, data, experiment_id, host, run_id)
         return record(Intent, values)
 
@@ -110,9 +111,11 @@ class Trail(Part):
                 if of is None:
                     raise Bug(f"event {phase!r} of experiment #{experiment_id}, which does not exist")
                 host, run_id = host or of["host"], run_id or of["run_id"]
-            if host is not None:
+            elif host is not None:
                 self._add_host(host)
-            last = self._row(select(func.coalesce(func.max(_event.seq), 0).label("seq")))
+            elif run_id is not None:
+                host = self._required(RunTable, run_id, "run")["host"]
+            last = self._row(_LAST)
             values = {
                 "seq": (last["seq"] if last else 0) + 1, "at": self._now(), "kind": kind, "phase": phase,
                 "experiment_id": experiment_id, "host": host, "run_id": run_id, "settles": settles,
