@@ -1,0 +1,423 @@
+"""Every file operation of the agent's state half, behind one object.
+
+Tests subclass it: they count, fail or kill at each change (`step`), or replace the calls by a simulated disk that
+forgets whatever was not synced. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import platform
+import signal
+import stat
+import struct
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
+_RENAMEAT2 = {"x86_64": 316, "amd64": 316, "aarch64": 276, "arm64": 276, "riscv64": 276}
+_FS_IOC_GETFLAGS = 0x80086601
+_FROZEN_FLAGS = 0x10 | 0x20  # immutable, append only
+_F_SETSIG = 10
+_CHUNK = 1 << 20
+
+
+class Stat(NamedTuple):
+    """What we look at in a `stat`; size in bytes, mtime in nanoseconds, mode with the type bits."""
+
+    mode: int
+    ino: int
+    dev: int
+    nlink: int
+    uid: int
+    gid: int
+    size: int
+    mtime_ns: int
+
+    @property
+    def kind(self) -> str:
+        if stat.S_ISREG(self.mode):
+            return "file"
+        if stat.S_ISDIR(self.mode):
+            return "dir"
+        return "link" if stat.S_ISLNK(self.mode) else "other"
+
+
+class Mount(NamedTuple):
+    """One line of mountinfo: where, what is shown there, and of which type."""
+
+    point: str
+    root: str
+    type: str
+    source: str
+    read_only: bool
+
+
+def _stat(found: os.stat_result) -> Stat:
+    return Stat(
+        found.st_mode,
+        found.st_ino,
+        found.st_dev,
+        found.st_nlink,
+        found.st_uid,
+        found.st_gid,
+        found.st_size,
+        found.st_mtime_ns,
+    )
+
+
+class Fs:
+    """The real file system."""
+
+    def __init__(self) -> None:
+        self._paths: Dict[int, str] = {}
+        self._renameat2: Any = None
+
+    def step(self, call: str, path: str) -> None:
+        """Called before each change with its name and path; the place where tests count, fail and kill."""
+
+    # -- descriptors ---------------------------------------------------------------------------------------------
+
+    def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+        if flags & (os.O_CREAT | os.O_TRUNC):
+            self.step("open", path)
+        fd = os.open(path, flags | os.O_CLOEXEC, mode)
+        self._paths[fd] = path
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._paths.pop(fd, None)
+        os.close(fd)
+
+    def path_of(self, fd: int) -> str:
+        return self._paths.get(fd, f"fd {fd}")
+
+    def read(self, fd: int, size: int) -> bytes:
+        return os.read(fd, size)
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        return os.pread(fd, size, offset)
+
+    def write(self, fd: int, data: bytes) -> int:
+        self.step("write", self.path_of(fd))
+        return os.write(fd, data)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        self.step("pwrite", self.path_of(fd))
+        return os.pwrite(fd, data, offset)
+
+    def fsync(self, fd: int) -> None:
+        self.step("fsync", self.path_of(fd))
+        os.fsync(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        self.step("fdatasync", self.path_of(fd))
+        os.fdatasync(fd)
+
+    def fallocate(self, fd: int, length: int) -> None:
+        """Reserves the first `length` bytes, so that writing there cannot fail for want of space."""
+        self.step("fallocate", self.path_of(fd))
+        os.posix_fallocate(fd, 0, length)
+
+    def fstat(self, fd: int) -> Stat:
+        return _stat(os.fstat(fd))
+
+    def fchown(self, fd: int, uid: int, gid: int) -> None:
+        self.step("fchown", self.path_of(fd))
+        os.fchown(fd, uid, gid)
+
+    def fchmod(self, fd: int, mode: int) -> None:
+        self.step("fchmod", self.path_of(fd))
+        os.fchmod(fd, mode)
+
+    def futime(self, fd: int, mtime_ns: int) -> None:
+        self.step("futime", self.path_of(fd))
+        os.utime(fd, ns=(mtime_ns, mtime_ns))
+
+    def set_xattr(self, fd: int, name: str, value: bytes) -> None:
+        self.step("setxattr", self.path_of(fd))
+        os.setxattr(fd, name, value)
+
+    def remove_xattr(self, fd: int, name: str) -> None:
+        self.step("removexattr", self.path_of(fd))
+        os.removexattr(fd, name)
+
+    def lock(self, fd: int) -> bool:
+        """Takes the exclusive lock if nobody has it; it goes with the descriptor."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def rename(self, old: str, new: str) -> None:
+        self.step("rename", new)
+        os.rename(old, new)
+
+    def exchange(self, one: str, other: str) -> None:
+        """Swaps two names in one step; EINVAL or ENOSYS where the file system cannot."""
+        self.step("exchange", other)
+        self._call_renameat2(one, other, _RENAME_EXCHANGE)
+
+    def rename_noreplace(self, old: str, new: str) -> None:
+        """Renames unless `new` exists (EEXIST); EINVAL or ENOSYS where the file system cannot."""
+        self.step("rename_noreplace", new)
+        self._call_renameat2(old, new, _RENAME_NOREPLACE)
+
+    def _call_renameat2(self, old: str, new: str, flags: int) -> None:
+        if self._renameat2 is None:
+            self._renameat2 = _find_renameat2()
+        self._renameat2(os.fsencode(old), os.fsencode(new), flags)
+
+    def link(self, old: str, new: str) -> None:
+        self.step("link", new)
+        os.link(old, new, follow_symlinks=False)
+
+    def symlink(self, target: str, path: str) -> None:
+        self.step("symlink", path)
+        os.symlink(target, path)
+
+    def unlink(self, path: str) -> None:
+        self.step("unlink", path)
+        os.unlink(path)
+
+    def mkdir(self, path: str, mode: int) -> None:
+        self.step("mkdir", path)
+        os.mkdir(path, mode)
+
+    def rmdir(self, path: str) -> None:
+        self.step("rmdir", path)
+        os.rmdir(path)
+
+    # -- looking -------------------------------------------------------------------------------------------------
+
+    def lstat(self, path: str) -> Stat:
+        return _stat(os.lstat(path))
+
+    def scan(self, path: str) -> List[Tuple[str, Stat]]:
+        """Names and stats of a directory, in the order of the names; what vanishes meanwhile is left out."""
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                try:
+                    found.append((entry.name, _stat(entry.stat(follow_symlinks=False))))
+                except FileNotFoundError:
+                    continue
+        found.sort()
+        return found
+
+    def names(self, path: str) -> List[str]:
+        return sorted(os.listdir(path))
+
+    def readlink(self, path: str) -> str:
+        return os.readlink(path)
+
+    def resolve(self, path: str) -> str:
+        """The path without symbolic links; what does not exist stays as written."""
+        return os.path.realpath(path)
+
+    def xattrs(self, path: str) -> Dict[str, bytes]:
+        """All readable extended attributes of the path itself, ACLs and capabilities included."""
+        try:
+            names = os.listxattr(path, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP):
+                return {}
+            raise
+        return {name: os.getxattr(path, name, follow_symlinks=False) for name in names} if names else {}
+
+    def digest(self, path: str) -> str:
+        """sha256 of a regular file, in hexadecimal."""
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            data = os.read(fd, _CHUNK)
+            digest = hashlib.sha256(data)
+            while len(data) == _CHUNK:
+                data = os.read(fd, _CHUNK)
+                digest.update(data)
+        finally:
+            os.close(fd)
+        return digest.hexdigest()
+
+    def free_bytes(self, path: str) -> int:
+        found = os.statvfs(path)
+        return (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize
+
+    def may_write(self, directory: str) -> bool:
+        """Whether entries of the directory may be changed: permission, and a mount that is not read only."""
+        return os.access(directory, os.W_OK | os.X_OK) and not os.statvfs(directory).f_flag & os.ST_RDONLY
+
+    def is_frozen(self, path: str) -> bool:
+        """Whether the immutable or append-only flag is set; false where the file system has no flags."""
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            flags = struct.unpack("l", fcntl.ioctl(fd, _FS_IOC_GETFLAGS, b"\0" * struct.calcsize("l")))[0]
+        except OSError as error:
+            if error.errno in (errno.ENOTTY, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                return False
+            raise
+        finally:
+            os.close(fd)
+        return bool(flags & _FROZEN_FLAGS)
+
+    def writers(self, path: str) -> List[int]:
+        """Processes that have the file open for writing; `[0]` when the kernel knows of one that we cannot see."""
+        verdict = _ask_for_lease(path)
+        if verdict is False:
+            return []
+        found = _scan_writers(os.stat(path, follow_symlinks=False))
+        return found or ([0] if verdict else [])
+
+    def mounts(self) -> List[Mount]:
+        with open("/proc/self/mountinfo", "rb") as file:
+            return [_parse_mount(line) for line in file.read().splitlines()]
+
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+    # -- composed of the above -----------------------------------------------------------------------------------
+
+    def write_all(self, fd: int, data: bytes) -> None:
+        """Writes everything, however short the single writes are."""
+        done = 0
+        while done < len(data):
+            done += self.write(fd, data[done : done + _CHUNK])
+
+    def pwrite_all(self, fd: int, data: bytes, offset: int) -> None:
+        done = 0
+        while done < len(data):
+            done += self.pwrite(fd, data[done:], offset + done)
+
+    def sync_dir(self, path: str) -> None:
+        """Makes the entries and the times of a directory durable."""
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+
+    def set_dir_time(self, path: str, mtime_ns: int) -> None:
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self.futime(fd, mtime_ns)
+        finally:
+            self.close(fd)
+
+    def read_file(self, path: str) -> bytes:
+        fd = self.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            parts = [self.read(fd, _CHUNK)]
+            while parts[-1]:
+                parts.append(self.read(fd, _CHUNK))
+        finally:
+            self.close(fd)
+        return b"".join(parts)
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Replaces a file of ours as a whole: after a crash it is the old or the new one."""
+        fresh = path + ".new"
+        fd = self.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            self.write_all(fd, data)
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+        self.rename(fresh, path)
+        self.sync_dir(os.path.dirname(path))
+
+    def find(self, path: str) -> Optional[Stat]:
+        """`lstat`, or None when nothing is there."""
+        try:
+            return self.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _find_renameat2() -> Any:
+    """A function (old, new, flags) around the system call, by libc's wrapper or by number."""
+    try:
+        import ctypes
+    except ImportError:  # a Python built without libffi: the callers fall back to link and rename
+        return _no_renameat2
+    libc = ctypes.CDLL(None, use_errno=True)
+    wrapper = getattr(libc, "renameat2", None)
+    number = _RENAMEAT2.get(platform.machine().lower())
+    if wrapper is None and number is None:
+        return _no_renameat2
+
+    def call(old: bytes, new: bytes, flags: int) -> None:
+        if wrapper is not None:
+            done = wrapper(_AT_FDCWD, old, _AT_FDCWD, new, flags)
+        else:
+            done = libc.syscall(number, _AT_FDCWD, old, _AT_FDCWD, new, flags)
+        if done != 0:
+            number_of_error = ctypes.get_errno()
+            raise OSError(number_of_error, os.strerror(number_of_error), os.fsdecode(new))
+
+    return call
+
+
+def _no_renameat2(_old: bytes, new: bytes, _flags: int) -> None:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), os.fsdecode(new))
+
+
+def _ask_for_lease(path: str) -> Optional[bool]:
+    """Whether somebody writes to the file: a read lease is refused then. None where leases do not exist."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        # An opener in the microseconds of the lease would send SIGIO, which kills; SIGURG is ignored by default.
+        fcntl.fcntl(fd, _F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    finally:
+        os.close(fd)
+    return False
+
+
+def _scan_writers(target: os.stat_result) -> List[int]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        folder = f"/proc/{pid}/fd"
+        try:
+            held = os.listdir(folder)
+        except OSError:  # ended meanwhile, or another user's
+            continue
+        if any(_writes(pid, fd, target) for fd in held):
+            found.append(int(pid))
+    return found
+
+
+def _writes(pid: str, fd: str, target: os.stat_result) -> bool:
+    try:
+        there = os.stat(f"/proc/{pid}/fd/{fd}")
+        if (there.st_dev, there.st_ino) != (target.st_dev, target.st_ino):
+            return False
+        with open(f"/proc/{pid}/fdinfo/{fd}") as file:
+            flags = next((int(line.split()[1], 8) for line in file if line.startswith("flags:")), 0)
+    except OSError:  # closed meanwhile
+        return False
+    return flags & os.O_ACCMODE != os.O_RDONLY
+
+
+def _parse_mount(line: bytes) -> Mount:
+    """One mountinfo line: `36 35 98:0 /root /point opts shared:1 - type source superopts`."""
+    head, _, tail = line.partition(b" - ")
+    fields, more = head.split(b" "), tail.split(b" ")
+    options = fields[5].split(b",") + more[2].split(b",")
+    return Mount(_unescape(fields[4]), _unescape(fields[3]), os.fsdecode(more[0]), _unescape(more[1]), b"ro" in options)
+
+
+def _unescape(field: bytes) -> str:
+    """mountinfo writes space, tab, newline and backslash as three octal digits."""
+    parts = field.split(b"\\")
+    plain = parts[0] + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in parts[1:])
+    return os.fsdecode(plain)

@@ -1,0 +1,145 @@
+"""The directory in which we keep what belongs to a tree: where it is, how it is made, who may use it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import List, Optional, Tuple
+
+from orchestrator.agent.errors import AgentError
+from orchestrator.agent.fs import Fs, Stat
+from orchestrator.agent.history import History
+from orchestrator.agent.journal import Journal
+from orchestrator.agent.preflight import mount_of
+
+_PREFIX = ".orchestrator-"
+_FOLDERS = ("stage", "runs", "pycache")
+_POLL_S = 0.005
+
+
+def resolve_root(fs: Fs, root: str) -> Tuple[str, Stat]:
+    """The tree's root without symbolic links, and its stat."""
+    real = fs.resolve(root)
+    found = fs.find(real)
+    if found is None or found.kind != "dir":
+        raise AgentError("refused", "the tree is not a directory", {"path": root})
+    return real, found
+
+
+def find_state_dir(fs: Fs, root: str, found: Stat) -> Optional[str]:
+    """The state directory of this tree, if there is one; also one from before a reboot that renumbered the devices."""
+    name = f"{_PREFIX}{found.dev:x}-{found.ino:x}"
+    parents = [os.path.dirname(root), root]
+    for parent in parents:
+        if fs.find(os.path.join(parent, name)) is not None:
+            return os.path.join(parent, name)
+    for parent in parents:
+        for other in _list(fs, parent):
+            if other.startswith(_PREFIX) and other.endswith(f"-{found.ino:x}"):
+                path = os.path.join(parent, other)
+                if _belongs_to(fs, path, root):
+                    return path
+    return None
+
+
+def _list(fs: Fs, folder: str) -> List[str]:
+    try:
+        return fs.names(folder)
+    except PermissionError:  # may be passed through but not read: then nothing of ours can be made there either
+        return []
+
+
+def _belongs_to(fs: Fs, path: str, root: str) -> bool:
+    journal_path = os.path.join(path, "journal")
+    if fs.find(journal_path) is None:
+        return False
+    journal = Journal.open(fs, fs.resolve(journal_path))
+    try:
+        return History(journal.records()).root == root
+    finally:
+        journal.close()
+
+
+def make_state_dir(fs: Fs, root: str, found: Stat) -> str:
+    """Makes the state directory next to the root, or inside it where the parent is another mount or not ours to write."""
+    parent = os.path.dirname(root)
+    mounts = fs.mounts()
+    is_beside = parent != root and mount_of(mounts, parent) == mount_of(mounts, root) and fs.may_write(parent)
+    home = parent if is_beside else root
+    if not fs.may_write(home):
+        raise AgentError("refused", "neither the tree nor its parent can be written", {"path": root})
+    path = os.path.join(home, f"{_PREFIX}{found.dev:x}-{found.ino:x}")
+    before = fs.lstat(home)
+    try:
+        fs.mkdir(path, 0o700)
+    except FileExistsError:  # another controller was faster; the lock decides
+        return path
+    restore_time(fs, home, before)
+    return path
+
+
+def restore_time(fs: Fs, folder: str, before: Stat) -> None:
+    """Puts the time of a directory back after an entry of ours came or went, where that is permitted."""
+    if os.geteuid() in (0, before.uid):
+        fs.set_dir_time(folder, before.mtime_ns)
+
+
+def furnish(fs: Fs, state_dir: str) -> None:
+    """Makes what is missing in the state directory, and all of it durable."""
+    for name in _FOLDERS:
+        if fs.find(os.path.join(state_dir, name)) is None:
+            fs.mkdir(os.path.join(state_dir, name), 0o700)
+    fs.sync_dir(state_dir)
+    fs.sync_dir(os.path.dirname(state_dir))
+
+
+def open_journal(fs: Fs, state_dir: str, journal_dir: Optional[str]) -> Journal:
+    """The journal of the state directory; a new one lies in `journal_dir` if given, behind a symbolic link."""
+    path = os.path.join(state_dir, "journal")
+    if fs.find(path) is None and journal_dir is not None:
+        target = os.path.join(fs.resolve(journal_dir), os.path.basename(state_dir) + ".journal")
+        fs.symlink(target, path)
+        fs.sync_dir(state_dir)
+    real = fs.resolve(path)
+    if fs.find(real) is None:
+        parked = fs.names(os.path.join(state_dir, "stage"))
+        if parked:
+            facts = {"path": real, "stage": os.path.join(state_dir, "stage"), "parked": ", ".join(parked)}
+            raise AgentError("dirty", "the journal is gone while originals may be parked", facts, "bring it back")
+    return Journal.open(fs, real)
+
+
+class Lock:
+    """The exclusive hold on a tree: on `lock` in the state directory, and on the root itself, which is the same inode
+    by whatever route it is reached. It ends with the process, or with `close`."""
+
+    def __init__(self, fs: Fs, root: str, state_dir: str) -> None:
+        self._fs = fs
+        self._path = os.path.join(state_dir, "lock")
+        self._root_fd = fs.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._fd = fs.open(self._path, os.O_RDWR | os.O_CREAT)
+        except OSError:
+            fs.close(self._root_fd)
+            raise
+
+    def try_take(self) -> bool:
+        return self._fs.lock(self._fd) and self._fs.lock(self._root_fd) and self._is_current()
+
+    def take(self, patience_s: float) -> bool:
+        """Waits for a process that is just ending."""
+        deadline = time.monotonic() + patience_s
+        while not self.try_take():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def close(self) -> None:
+        self._fs.close(self._fd)
+        self._fs.close(self._root_fd)
+
+    def _is_current(self) -> bool:
+        """Whether the file is still the one with this name (it may have been forgotten meanwhile)."""
+        there = self._fs.find(self._path)
+        return there is not None and there.ino == self._fs.fstat(self._fd).ino
