@@ -1,0 +1,81 @@
+"""Which out-of-memory it was: the phase and the frames tell what was being allocated, the figures tell by whom."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.core.diagnosis.model import Phase
+from orchestrator.core.diagnosis.reading import Hit, Reading
+
+_GRAPH = re.compile(
+    r"cuda_graph_runner|graph_runner\.py|in capture_model|cudagraph|capture_one_batch|init_cuda_graphs|init_device_graphs"
+    r"|CUDAGraph|graph_capture"
+)
+_KV = re.compile(
+    r"memory_pool|kv_cache_mixin|init_memory_pool|_allocate_kv_cache|initialize_kv_cache|allocate_kv|cache_engine"
+    r"|kv_cache_configurator|initialize_from_config|initialize_cache|kvCacheManager|KVCacheManager|kv_cache_manager"
+)
+_WEIGHTS = re.compile(
+    r"model_loader|load_model|load_weights|build_model|initialize_model|create_weights|process_weights_after_loading"
+    r"|weight_utils|from_pretrained|modeling_utils|modelLoader"
+)
+_RUNTIME = re.compile(
+    r"event_loop|execute_model|run_busy_loop|forward_batch_generation|profile_run|_dummy_run|determine_available_memory"
+    r"|run_batch|sample_tokens|warmup"
+)
+_BY_PHASE: dict[Phase | None, str] = {
+    None: "oom_runtime", "import": "oom_other_process", "args": "oom_other_process", "dist": "oom_other_process",
+    "weights": "oom_weights", "kv": "oom_kv_cache", "graphs": "oom_graph_capture", "warmup": "oom_runtime",
+    "ready": "oom_runtime",
+}
+_TOTAL = re.compile(r"total capacity of ([\d.]+) ([GM])iB of which ([\d.]+) ([GM])iB is free")
+_OWN = re.compile(r"this process has ([\d.]+) ([GM])iB memory in use")
+_OTHERS = re.compile(r"Process \d+ has ([\d.]+) ([GM])iB memory in use")
+_ALLOCATED = re.compile(r"Of the allocated memory ([\d.]+) ([GM])iB is allocated by PyTorch")
+
+
+def _gib(amount: str, unit: str) -> float:
+    return float(amount) / (1024 if unit == "M" else 1)
+
+
+def is_held_by_others(message: str) -> bool:
+    """Whether the figures in torch's message leave more than a quarter of the card to other processes."""
+    total = _TOTAL.search(message)
+    if total is None:
+        return False
+    capacity, free = _gib(total[1], total[2]), _gib(total[3], total[4])
+    own, allocated = _OWN.search(message), _ALLOCATED.search(message)
+    if own is None and allocated is None:
+        return False
+    # Inside a container torch cannot tell its own process from the others; what its allocator holds is surely its own.
+    listed = sum(_gib(a, u) for a, u in _OTHERS.findall(message))
+    mine = _gib(own[1], own[2]) if own else _gib(allocated[1], allocated[2]) if allocated else capacity
+    foreign = capacity - free - mine
+    if own is None:
+        foreign = min(foreign, listed - mine)
+    return foreign > capacity / 4
+
+
+def oom_category(reading: Reading, hit: Hit) -> str:
+    """The out-of-memory category of a hit: others on the card, else by frames, else by phase."""
+    message = hit.line.text
+    if is_held_by_others(message):
+        return "oom_other_process"
+    if "Capture cuda graph failed" in message or "capture" in message.lower() and "graph" in message.lower():
+        return "oom_graph_capture"
+    frames = "\n".join(reading.frames(hit.block)) if hit.block else ""
+    phase = reading.phase_at(hit.number)
+    if _GRAPH.search(frames):
+        return "oom_graph_capture"
+    if _KV.search(frames):
+        return "oom_kv_cache"
+    if _WEIGHTS.search(frames) and phase != "ready":
+        return "oom_weights"
+    if _RUNTIME.search(frames):
+        return "oom_runtime"
+    return _BY_PHASE[phase]
+
+
+def killed_category(reading: Reading, hit: Hit) -> str:
+    """A process killed while host memory was filling was most likely killed for that; later, nobody can tell."""
+    return "host_oom" if reading.phase_at(hit.number) == "weights" else "worker_died_silently"
