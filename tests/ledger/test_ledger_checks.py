@@ -93,8 +93,10 @@ def test_check_finds_a_damaged_index(told: Story, state_dir: Path, clock: Clock)
     other = sqlite3.connect(state_dir / "ledger.db")
     other.executescript(
         "PRAGMA writable_schema = ON;"
-        "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'finding_by_campaign')"
-        " WHERE name = 'finding_by_experiment';"
+        "CREATE TEMP TABLE swap AS SELECT name, rootpage FROM sqlite_master"
+        " WHERE name IN ('finding_by_campaign', 'finding_by_experiment');"
+        "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM swap WHERE swap.name != sqlite_master.name)"
+        " WHERE name IN (SELECT name FROM swap);"
     )
     other.close()
     with open_ledger(state_dir, clock=clock) as fresh:
