@@ -1,0 +1,108 @@
+"""Treatment check, correctness gate and metrics judge from values alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator.serving import metrics
+from orchestrator.serving.gate import Answers, agreement, judge_answers
+from orchestrator.serving.treatment import Expectation, judge_treatment
+
+
+def probe(**seen: object) -> dict[str, object]:
+    return {"rc": 0, "stdout": "noise from a .pth file\n" + json.dumps({"origins": {}, "environ": {}, **seen})}
+
+
+def failed(expectation: Expectation, **given: object) -> list[str]:
+    facts = {"probe": None, "environ": None, "resolved": None, "log": [], **given}
+    return [c.what for c in judge_treatment(expectation, **facts) if c.holds is False]  # type: ignore[arg-type]
+
+
+def test_a_package_from_elsewhere_is_not_the_patched_one() -> None:
+    """A checkout in the working directory that shadows the patched tree is found out."""
+    wanted = Expectation(package_origin={"sglang": "/venv/sglang/__init__.py"})
+    assert failed(wanted, probe=probe(origins={"sglang": "/home/x/sglang/__init__.py"})) == ["import sglang"]
+    assert failed(wanted, probe=probe(origins={"sglang": None})) == ["import sglang"]
+    assert failed(wanted, probe=probe(origins={"sglang": "/venv/sglang/__init__.py"})) == []
+
+
+def test_what_could_not_be_seen_is_neither_live_nor_dead() -> None:
+    """An unreadable environment or a flag the server does not report decides nothing."""
+    wanted = Expectation(environ={"A": "1"}, flags={"ep-size": 8})
+    checks = judge_treatment(wanted, probe=None, environ=None, resolved={}, log=[])
+    assert [c.holds for c in checks] == [None]
+
+
+def test_a_flag_the_resolver_overrode_is_not_effective() -> None:
+    """What was asked for and what the server resolved are compared by value, not by type."""
+    wanted = Expectation(flags={"ep-size": 8, "disable-x": None, "mode": "a"})
+    resolved = {"ep_size": 1, "disable_x": False, "mode": "a"}
+    assert failed(wanted, resolved=resolved) == ["flag --ep-size"]
+
+
+def test_variables_of_sitecustomize_are_asked_of_the_interpreter() -> None:
+    """Set and unset variables are compared where Python sees them."""
+    wanted = Expectation(python_environ={"NCCL_NTHREADS": "64", "GONE": None})
+    assert failed(wanted, probe=probe(environ={"NCCL_NTHREADS": "512"})) == ["sitecustomize NCCL_NTHREADS"]
+    assert failed(wanted, probe=probe(environ={"NCCL_NTHREADS": "64"})) == []
+
+
+def test_a_marker_that_was_never_logged_was_never_reached() -> None:
+    """Applied and imported is not exercised."""
+    wanted = Expectation(marker="is live in this process")
+    assert failed(wanted, log=["[TP0] log-marker.patch is live in this process"]) == []
+    assert failed(wanted, log=["ready"]) == ["marker"]
+
+
+def answers(*texts: str) -> Answers:
+    both = {str(i): t for i, t in enumerate(texts)}
+    return Answers(both, both)
+
+
+def test_other_text_is_wrong_and_late_drift_is_not() -> None:
+    """Answers that part at once fail the gate; answers that part near their end pass it."""
+    baseline = answers("the quick brown fox", "12345678")
+    assert not judge_answers([baseline], answers("zzz", "9")).passed
+    assert judge_answers([baseline], answers("the quick brown fix", "12345678")).passed
+    assert agreement({"a": ""}, {"a": ""}) == 1.0
+
+
+def sample(tokens: int, seconds: float, **more: object) -> dict[str, object]:
+    base = {"repetition": 0, "stream": 0, "ok": True, "output_tokens": tokens + 1, "prompt_tokens": 10, "ttft_s": 0.1}
+    return {**base, "decode_tokens": tokens, "decode_s": seconds, **more}
+
+
+def test_throughput_is_a_ratio_of_sums() -> None:
+    """10 tokens in 1 s and 90 tokens in 3 s are 25 tokens a second, not the mean of 10 and 30."""
+    samples = [sample(10, 1.0), sample(90, 3.0, repetition=1)]
+    assert metrics.launch_value(samples, "output_tps") == pytest.approx(25.0)
+
+
+def test_streams_of_one_repetition_add_up() -> None:
+    """Four streams at once are measured against the time of the slowest, not of all of them in a row."""
+    samples = [sample(50, 2.0, stream=i) for i in range(4)]
+    assert metrics.launch_value(samples, "output_tps") == pytest.approx(100.0)
+
+
+def test_nothing_measured_is_none_and_never_zero() -> None:
+    """A failed launch has no value."""
+    assert metrics.launch_value([{"ok": False, "repetition": 0}], "output_tps") is None
+
+
+def test_failures_and_early_ends_make_a_measurement_invalid() -> None:
+    """An in-band error and an answer of too few tokens are both named."""
+    found = metrics.problems(
+        [sample(3, 1.0), {"ok": False, "repetition": 1, "error": "in-band error: boom"}], output_tokens=64
+    )
+    assert len(found) == 2
+    assert "boom" in found[0]
+    assert "4 of 64" in found[1]
+
+
+def test_unequal_work_blocks_a_verdict() -> None:
+    """Two arms whose prompts differ by more than one per cent are not compared."""
+    a, b = [sample(50, 1.0)], [sample(50, 1.0, prompt_tokens=20)]
+    assert metrics.totals_differ(a, a) is None
+    assert "unequal work" in str(metrics.totals_differ(a, b))
