@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from typing import Iterable, List, Set
+from typing import Iterable, List, Set, Tuple
 
 from orchestrator.agent.fs import Fs
 
@@ -18,7 +18,7 @@ _HEADER = struct.Struct("<4sIII")  # magic, flags, mtime or half a hash, size
 
 
 def compiled_names(names: Iterable[str], source: str) -> List[str]:
-    """Those of `names` that an interpreter would take for the compiled form of `source` (`a.cpython-311.opt-1.pyc`)."""
+    """Those of `names` that an interpreter takes for compiled forms of `source` (`a.cpython-311.opt-1.pyc`)."""
     stem, extension = os.path.splitext(os.path.basename(source))
     if extension != ".py":
         return []
@@ -70,7 +70,7 @@ def second_of(mtime_ns: int) -> int:
     return mtime_ns // _NS & 0xFFFFFFFF
 
 
-def _header(fs: Fs, path: str) -> "tuple[int, int]":
+def _header(fs: Fs, path: str) -> Tuple[int, int]:
     fd = fs.open(path, os.O_RDONLY)
     try:
         raw = fs.read(fd, _HEADER.size)

@@ -18,9 +18,9 @@ HOLD = "hold"  # somebody else had a hand in it: touch nothing
 class Change(NamedTuple):
     """One file of a transaction, as the journal has it.
 
-    `path` has no symbolic links, `given` is how the controller wrote it. `stage` is the name under which the new content
-    waits before, and the original after the swap. For `create` before is None, for `delete` after is None; the inode and
-    link count of `after` are 0.
+    `path` has no symbolic links, `given` is how the controller wrote it. `stage` is the name under which the new
+    content waits before, and the original after the swap. For `create` before is None, for `delete` after is None; the
+    inode and link count of `after` are 0.
     """
 
     path: str
@@ -53,9 +53,7 @@ _NOT_PLACED = Verdict(LEAVE, "our version never got there, or is out again")
 _OURS = Verdict(BACK, "ours is in place and the original is safe")
 
 
-def decide(
-    change: Change, now: Optional[Identity], parked: Optional[Identity], was_placed: Optional[bool]
-) -> Verdict:
+def decide(change: Change, now: Optional[Identity], parked: Optional[Identity], was_placed: Optional[bool]) -> Verdict:
     """What to do about one file.
 
     `now` is what lies at the path, `parked` what lies under the stage name. `was_placed` is what the journal knows:

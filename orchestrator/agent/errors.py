@@ -9,8 +9,8 @@ from typing import Dict, Mapping, Optional
 class AgentError(Exception):
     """What went wrong, as one of the kinds of the protocol.
 
-    `kind` is `busy`, `refused`, `conflict`, `dirty`, `findings`, `unreachable`, `usage`, or `failed` for an error of the
-    operating system. `facts` are strings for people and programs, `hint` is what to do next.
+    `kind` is `busy`, `refused`, `conflict`, `dirty`, `findings`, `unreachable`, `usage`, or `failed` for an error of
+    the operating system. `facts` are strings for people and programs, `hint` is what to do next.
     """
 
     def __init__(

@@ -232,7 +232,8 @@ def read_back(fs: Fs, transaction: Transaction) -> List[Tuple[Change, Optional[I
     seen = []
     for change in transaction.changes:
         now = identify(fs, change.path)
-        if change.after is None and now is not None or change.after is not None and (now is None or not is_same(now, change.after)):
+        is_as_meant = now is None if change.after is None else now is not None and is_same(now, change.after)
+        if not is_as_meant:
             raise AgentError("conflict", "the file was changed right after we had changed it", {"path": change.path})
         seen.append((change, now))
     return seen
@@ -266,9 +267,7 @@ def undo(
     for change in transaction.changes:
         _settle_names(fs, change)
     seen = [(identify(fs, change.path), identify(fs, change.stage)) for change in transaction.changes]
-    verdicts = [
-        decide(change, *seen[index], placed[index]) for index, change in enumerate(transaction.changes)
-    ]
+    verdicts = [decide(change, *seen[index], placed[index]) for index, change in enumerate(transaction.changes)]
     held = [
         describe_held(change, verdicts[index], *seen[index])
         for index, change in enumerate(transaction.changes)
@@ -293,8 +292,7 @@ def describe_held(
     change: Change, verdict: Verdict, now: Optional[Identity], parked: Optional[Identity]
 ) -> Dict[str, Any]:
     """A `Held` of the protocol; `stage` also names what lies there when it is not the original."""
-    is_original = change.before is not None and parked is not None
-    is_original = is_original and parked.ino == change.before.ino  # type: ignore[union-attr]
+    is_original = change.before is not None and parked is not None and parked.ino == change.before.ino
     return {
         "path": change.given,
         "why": verdict.why,
@@ -378,9 +376,7 @@ def _restore_times(fs: Fs, transaction: Transaction, touched: Set[str]) -> None:
     sync_all(fs, transaction)
 
 
-def _look_back(
-    fs: Fs, transaction: Transaction, verdicts: Sequence[Verdict]
-) -> List[Tuple[str, Optional[Identity]]]:
+def _look_back(fs: Fs, transaction: Transaction, verdicts: Sequence[Verdict]) -> List[Tuple[str, Optional[Identity]]]:
     """Reads every path again; a file that is not as it was found must have been left to somebody else."""
     seen = []
     for index, change in enumerate(transaction.changes):

@@ -10,20 +10,18 @@ import errno
 import fcntl
 import hashlib
 import os
-import platform
-import signal
 import stat
 import struct
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-_AT_FDCWD = -100
+from orchestrator.agent import linux
+
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
-_RENAMEAT2 = {"x86_64": 316, "amd64": 316, "aarch64": 276, "arm64": 276, "riscv64": 276}
 _FS_IOC_GETFLAGS = 0x80086601
 _FROZEN_FLAGS = 0x10 | 0x20  # immutable, append only
-_F_SETSIG = 10
+_NO_XATTRS = (errno.ENOTSUP, errno.EOPNOTSUPP)
 _CHUNK = 1 << 20
 
 
@@ -48,16 +46,6 @@ class Stat(NamedTuple):
         return "link" if stat.S_ISLNK(self.mode) else "other"
 
 
-class Mount(NamedTuple):
-    """One line of mountinfo: where, what is shown there, and of which type."""
-
-    point: str
-    root: str
-    type: str
-    source: str
-    read_only: bool
-
-
 def _stat(found: os.stat_result) -> Stat:
     return Stat(
         found.st_mode,
@@ -76,7 +64,7 @@ class Fs:
 
     def __init__(self) -> None:
         self._paths: Dict[int, str] = {}
-        self._renameat2: Any = None
+        self._renameat2: Optional[Callable[[bytes, bytes, int], None]] = None
 
     def step(self, call: str, path: str) -> None:
         """Called before each change with its name and path; the place where tests count, fail and kill."""
@@ -173,7 +161,7 @@ class Fs:
 
     def _call_renameat2(self, old: str, new: str, flags: int) -> None:
         if self._renameat2 is None:
-            self._renameat2 = _find_renameat2()
+            self._renameat2 = linux.find_renameat2()
         self._renameat2(os.fsencode(old), os.fsencode(new), flags)
 
     def link(self, old: str, new: str) -> None:
@@ -228,23 +216,25 @@ class Fs:
         try:
             names = os.listxattr(path, follow_symlinks=False)
         except OSError as error:
-            if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP):
+            if error.errno in _NO_XATTRS:
                 return {}
             raise
         return {name: os.getxattr(path, name, follow_symlinks=False) for name in names} if names else {}
 
-    def digest(self, path: str) -> str:
-        """sha256 of a regular file, in hexadecimal."""
+    def digest(self, path: str, size_hint: int = _CHUNK) -> Tuple[str, Dict[str, bytes]]:
+        """sha256 of a regular file in hexadecimal, and its extended attributes."""
+        chunk = min(size_hint + 1, _CHUNK)  # a large buffer for a small file costs more than reading it
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            data = os.read(fd, _CHUNK)
+            data = os.read(fd, chunk)
             digest = hashlib.sha256(data)
-            while len(data) == _CHUNK:
-                data = os.read(fd, _CHUNK)
+            while len(data) == chunk:
+                data = os.read(fd, chunk)
                 digest.update(data)
+            xattrs = _list_xattrs(fd)
         finally:
             os.close(fd)
-        return digest.hexdigest()
+        return digest.hexdigest(), xattrs
 
     def free_bytes(self, path: str) -> int:
         found = os.statvfs(path)
@@ -269,15 +259,15 @@ class Fs:
 
     def writers(self, path: str) -> List[int]:
         """Processes that have the file open for writing; `[0]` when the kernel knows of one that we cannot see."""
-        verdict = _ask_for_lease(path)
+        verdict = linux.has_writer(path)
         if verdict is False:
             return []
-        found = _scan_writers(os.stat(path, follow_symlinks=False))
+        found = linux.scan_writers(os.stat(path, follow_symlinks=False))
         return found or ([0] if verdict else [])
 
-    def mounts(self) -> List[Mount]:
+    def mounts(self) -> List[linux.Mount]:
         with open("/proc/self/mountinfo", "rb") as file:
-            return [_parse_mount(line) for line in file.read().splitlines()]
+            return [linux.parse_mount(line) for line in file.read().splitlines()]
 
     def now_ns(self) -> int:
         return time.time_ns()
@@ -340,84 +330,11 @@ class Fs:
             return None
 
 
-def _find_renameat2() -> Any:
-    """A function (old, new, flags) around the system call, by libc's wrapper or by number."""
+def _list_xattrs(fd: int) -> Dict[str, bytes]:
     try:
-        import ctypes
-    except ImportError:  # a Python built without libffi: the callers fall back to link and rename
-        return _no_renameat2
-    libc = ctypes.CDLL(None, use_errno=True)
-    wrapper = getattr(libc, "renameat2", None)
-    number = _RENAMEAT2.get(platform.machine().lower())
-    if wrapper is None and number is None:
-        return _no_renameat2
-
-    def call(old: bytes, new: bytes, flags: int) -> None:
-        if wrapper is not None:
-            done = wrapper(_AT_FDCWD, old, _AT_FDCWD, new, flags)
-        else:
-            done = libc.syscall(number, _AT_FDCWD, old, _AT_FDCWD, new, flags)
-        if done != 0:
-            number_of_error = ctypes.get_errno()
-            raise OSError(number_of_error, os.strerror(number_of_error), os.fsdecode(new))
-
-    return call
-
-
-def _no_renameat2(_old: bytes, new: bytes, _flags: int) -> None:
-    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), os.fsdecode(new))
-
-
-def _ask_for_lease(path: str) -> Optional[bool]:
-    """Whether somebody writes to the file: a read lease is refused then. None where leases do not exist."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        # An opener in the microseconds of the lease would send SIGIO, which kills; SIGURG is ignored by default.
-        fcntl.fcntl(fd, _F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        names = os.listxattr(fd)
     except OSError as error:
-        return True if error.errno == errno.EAGAIN else None
-    finally:
-        os.close(fd)
-    return False
-
-
-def _scan_writers(target: os.stat_result) -> List[int]:
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        folder = f"/proc/{pid}/fd"
-        try:
-            held = os.listdir(folder)
-        except OSError:  # ended meanwhile, or another user's
-            continue
-        if any(_writes(pid, fd, target) for fd in held):
-            found.append(int(pid))
-    return found
-
-
-def _writes(pid: str, fd: str, target: os.stat_result) -> bool:
-    try:
-        there = os.stat(f"/proc/{pid}/fd/{fd}")
-        if (there.st_dev, there.st_ino) != (target.st_dev, target.st_ino):
-            return False
-        with open(f"/proc/{pid}/fdinfo/{fd}") as file:
-            flags = next((int(line.split()[1], 8) for line in file if line.startswith("flags:")), 0)
-    except OSError:  # closed meanwhile
-        return False
-    return flags & os.O_ACCMODE != os.O_RDONLY
-
-
-def _parse_mount(line: bytes) -> Mount:
-    """One mountinfo line: `36 35 98:0 /root /point opts shared:1 - type source superopts`."""
-    head, _, tail = line.partition(b" - ")
-    fields, more = head.split(b" "), tail.split(b" ")
-    options = fields[5].split(b",") + more[2].split(b",")
-    return Mount(_unescape(fields[4]), _unescape(fields[3]), os.fsdecode(more[0]), _unescape(more[1]), b"ro" in options)
-
-
-def _unescape(field: bytes) -> str:
-    """mountinfo writes space, tab, newline and backslash as three octal digits."""
-    parts = field.split(b"\\")
-    plain = parts[0] + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in parts[1:])
-    return os.fsdecode(plain)
+        if error.errno in _NO_XATTRS:
+            return {}
+        raise
+    return {name: os.getxattr(fd, name) for name in names} if names else {}

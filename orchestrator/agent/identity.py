@@ -36,7 +36,8 @@ def xattrs_digest(xattrs: Dict[str, bytes]) -> str:
         return ""
     digest = hashlib.sha256()
     for name in sorted(xattrs):
-        digest.update(b"%d:%s=%d:%s" % (len(name), name.encode("utf-8", "surrogateescape"), len(xattrs[name]), xattrs[name]))
+        raw = name.encode("utf-8", "surrogateescape")
+        digest.update(b"%d:%s=%d:%s" % (len(raw), raw, len(xattrs[name]), xattrs[name]))
     return digest.hexdigest()
 
 
@@ -48,14 +49,17 @@ def identify(fs: Fs, path: str) -> Optional[Identity]:
     found = fs.find(path)
     if found is None:
         return None
+    if found.kind != "file":
+        return identity_of(found, f"not a file but a {found.kind}")
     try:
-        return identity_of(found, f"not a file but a {found.kind}") if found.kind != "file" else _of_file(fs, path, found)
+        return _of_file(fs, path, found)
     except FileNotFoundError:  # gone between the two calls
         return None
 
 
 def _of_file(fs: Fs, path: str, found: Stat) -> Identity:
-    return identity_of(found, fs.digest(path), xattrs_digest(fs.xattrs(path)))
+    sha256, xattrs = fs.digest(path, found.size)
+    return identity_of(found, sha256, xattrs_digest(xattrs))
 
 
 def identity_of(found: Stat, sha256: str, xattrs_sha256: str = "") -> Identity:

@@ -12,7 +12,7 @@ import json
 import os
 import struct
 import zlib
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
@@ -32,7 +32,7 @@ class Record(NamedTuple):
     data: Dict[str, Any]
 
 
-def encode(seq: int, kind: str, data: Dict[str, Any]) -> bytes:
+def encode(seq: int, kind: str, data: Mapping[str, Any]) -> bytes:
     """A record as it lies on disk, padded to whole sectors."""
     payload = json.dumps([kind, data], separators=(",", ":")).encode("ascii")
     check = zlib.crc32(struct.pack("<QI", seq, len(payload)) + payload)
@@ -91,7 +91,7 @@ class Journal:
         """All records, oldest first."""
         return self._records
 
-    def append(self, kind: str, data: Dict[str, Any]) -> int:
+    def append(self, kind: str, data: Mapping[str, Any]) -> int:
         """Writes one record and returns its number once it is durable.
 
         When this fails the record may or may not be there; the next one takes its place.
@@ -121,7 +121,7 @@ class Journal:
         self._fs.fsync(self._fd)
         self.capacity_bytes = capacity
 
-    def compact(self, keep: Sequence[Tuple[str, Dict[str, Any]]]) -> None:
+    def compact(self, keep: Sequence[Tuple[str, Mapping[str, Any]]]) -> None:
         """Starts a fresh journal that holds `keep` only; a crash leaves the old or the new one, whole."""
         seq = self.next_seq
         frames = [encode(seq + index, kind, data) for index, (kind, data) in enumerate(keep)]

@@ -18,8 +18,8 @@ _FILE_BYTES = 4096
 
 
 class Lease(NamedTuple):
-    """`pid` is the controller's, `host_pid` and `start_ticks` are the agent's; `role` is agent or guard; `since_s` is wall
-    clock, `deadline_s` CLOCK_BOOTTIME, both in seconds."""
+    """`pid` is the controller's, `host_pid` and `start_ticks` are the agent's; `role` is agent or guard; `since_s` is
+    wall clock, `deadline_s` CLOCK_BOOTTIME, both in seconds."""
 
     token: str
     name: str

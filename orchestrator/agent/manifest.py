@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -16,8 +15,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 from orchestrator.agent.fs import Fs, Stat
 from orchestrator.agent.identity import xattrs_digest
 
-_THREADS = 2
-_BIG_BYTES = 1 << 16  # from here on hashing, which needs no interpreter lock, outweighs the rest
+_BIG_BYTES = 1 << 17
 
 
 class Entry(NamedTuple):
@@ -47,7 +45,7 @@ class Manifest:
         return sum(entry.kind == "file" for entry in self.entries.values())
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         return sum(entry.size for entry in self.entries.values())
 
     def _digest(self) -> str:
@@ -69,7 +67,7 @@ def manifest(fs: Fs, paths: Sequence[str], excludes: Iterable[str] = ()) -> Mani
     entries: Dict[str, Entry] = {}
     left_out = set(excludes)
     files: List[Tuple[str, Stat]] = []
-    waiting: List[Tuple[str, Optional[Stat]]] = [(path, fs.find(path)) for path in sorted(set(paths)) if path not in left_out]
+    waiting: List[Tuple[str, Optional[Stat]]] = [(path, fs.find(path)) for path in sorted(set(paths) - left_out)]
     while waiting:
         path, found = waiting.pop()
         if path in entries:  # a guarded path within the tree
@@ -80,7 +78,7 @@ def manifest(fs: Fs, paths: Sequence[str], excludes: Iterable[str] = ()) -> Mani
             entries[path] = Entry("file")  # its place in the order; filled in below
             files.append((path, found))
         else:
-            entries[path] = _look(fs, path, found)
+            entries[path] = _look(fs, path, found, "", fs.xattrs(path))
             if found.kind == "dir":
                 base = path.rstrip("/")
                 children = [(f"{base}/{name}", there) for name, there in fs.scan(path)]
@@ -109,11 +107,11 @@ def _as_dict(entry: Optional[Entry]) -> Optional[Dict[str, Any]]:
     return None if entry is None or entry.kind == "absent" else dict(entry._asdict())
 
 
-def _look(fs: Fs, path: str, found: Stat) -> Entry:
+def _look(fs: Fs, path: str, found: Stat, sha256: str, xattrs: Dict[str, bytes]) -> Entry:
     is_dir = found.kind == "dir"
     return Entry(
         found.kind,
-        "",
+        sha256,
         0 if is_dir else found.size,
         stat.S_IMODE(found.mode),
         found.uid,
@@ -121,19 +119,18 @@ def _look(fs: Fs, path: str, found: Stat) -> Entry:
         found.mtime_ns,
         1 if is_dir else found.nlink,
         fs.readlink(path) if found.kind == "link" else "",
-        xattrs_digest(fs.xattrs(path)),
+        xattrs_digest(xattrs),
     )
 
 
 def _read_all(fs: Fs, files: Sequence[Tuple[str, Stat]]) -> Dict[str, Entry]:
-    """Hashes the files, the large ones in threads of their own."""
+    """Hashes the files, large ones in a thread of their own: only there hashing outweighs the interpreter lock."""
     big = [file for file in files if file[1].size >= _BIG_BYTES]
     small = [file for file in files if file[1].size < _BIG_BYTES]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        ahead = [pool.submit(_read_some, fs, big[start::_THREADS]) for start in range(_THREADS)]
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(_read_some, fs, big)
         entries = _read_some(fs, small)
-        for share in ahead:
-            entries.update(share.result())
+        entries.update(ahead.result())
     return entries
 
 
@@ -143,9 +140,8 @@ def _read_some(fs: Fs, files: Iterable[Tuple[str, Stat]]) -> Dict[str, Entry]:
 
 def _read_one(fs: Fs, path: str, found: Stat) -> Entry:
     try:
-        entry = _look(fs, path, found)
-        return entry._replace(sha256=fs.digest(path))
+        return _look(fs, path, found, *fs.digest(path, found.size))
     except FileNotFoundError:  # gone since it was listed
         return Entry("absent")
     except PermissionError:  # not readable for us, so not writable by us either: its metadata must do
-        return _look(fs, path, found)
+        return _look(fs, path, found, "", fs.xattrs(path))

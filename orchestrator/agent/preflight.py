@@ -9,13 +9,14 @@ import base64
 import binascii
 import hashlib
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from orchestrator.agent import bytecode
 from orchestrator.agent.decisions import Change
 from orchestrator.agent.errors import AgentError
-from orchestrator.agent.fs import Fs, Mount, Stat
+from orchestrator.agent.fs import Fs, Stat
 from orchestrator.agent.identity import Identity, identify
+from orchestrator.agent.linux import Mount
 
 _SPARE_BYTES = 1 << 20
 _MODE_CREATED = 0o644
@@ -94,12 +95,17 @@ def _parse_one(file: Dict[str, Any]) -> Wanted:
 
 
 def make_plan(
-    fs: Fs, place: Place, wanted: Sequence[Wanted], seq: int, taken: Dict[str, Set[int]], beside: bool = False
+    fs: Fs,
+    place: Place,
+    wanted: Sequence[Wanted],
+    seq: int,
+    seconds_of: Callable[[str], Set[int]],
+    beside: bool = False,
 ) -> Plan:
     """Checks everything and names everything.
 
-    `seq` is the number the journal record will have and makes stage names unique, `taken` are the seconds earlier
-    versions of a path had, `beside` stages next to every target instead of in the state directory.
+    `seq` is the number the journal record will have and makes stage names unique, `seconds_of` tells which seconds
+    earlier versions of a path had, `beside` stages next to every target instead of in the state directory.
     """
     mounts = fs.mounts()
     plan = Plan([], {}, [], {}, [])
@@ -114,7 +120,7 @@ def make_plan(
         folder = place.stage_dir if is_near else os.path.dirname(path)
         name = f"{seq:08x}.{index}" if is_near else f"{place.dot_prefix}{seq:08x}.{index}"
         before = _check_target(fs, place, path, file, mounts)
-        after = _after(fs, place, path, file, before, parent, taken.get(path, set()))
+        after = _after(fs, place, path, file, before, parent, seconds_of(path))
         if before is not None and after is not None and _is_no_change(before, after):
             plan.same.append((file.given, before))
             continue

@@ -61,7 +61,7 @@ def _belongs_to(fs: Fs, path: str, root: str) -> bool:
 
 
 def make_state_dir(fs: Fs, root: str, found: Stat) -> str:
-    """Makes the state directory next to the root, or inside it where the parent is another mount or not ours to write."""
+    """Makes the state directory next to the root, or inside it where the parent is another mount or not writable."""
     parent = os.path.dirname(root)
     mounts = fs.mounts()
     is_beside = parent != root and mount_of(mounts, parent) == mount_of(mounts, root) and fs.may_write(parent)
@@ -143,3 +143,52 @@ class Lock:
         """Whether the file is still the one with this name (it may have been forgotten meanwhile)."""
         there = self._fs.find(self._path)
         return there is not None and there.ino == self._fs.fstat(self._fd).ino
+
+
+def drop_probes(fs: Fs, stage_dir: str) -> None:
+    """Removes the two files with which an exchange is tried; their names are never used for anything else."""
+    for letter in "ab":
+        path = os.path.join(stage_dir, f"probe.{letter}")
+        if fs.find(path) is not None:
+            fs.unlink(path)
+
+
+def refuse_open(fs: Fs, state_dir: str) -> None:
+    """`refused` while the journal knows of a transaction or a launch that is not over."""
+    if fs.find(os.path.join(state_dir, "journal")) is None:
+        return
+    journal = open_journal(fs, state_dir, None)
+    try:
+        history = History(journal.records())
+    finally:
+        journal.close()
+    if history.open is not None or history.launch is not None:
+        raise AgentError("refused", "something is still open on this tree", {"state_dir": state_dir}, "recover first")
+
+
+def remove(fs: Fs, state_dir: str) -> List[str]:
+    """Removes the state directory, a journal elsewhere included; the parent keeps its time."""
+    home = os.path.dirname(state_dir)
+    before = fs.lstat(home)
+    removed = []
+    journal_path = os.path.join(state_dir, "journal")
+    found = fs.find(journal_path)
+    if found is not None and found.kind == "link":
+        target = fs.resolve(journal_path)
+        if fs.find(target) is not None:
+            fs.unlink(target)
+            removed.append(target)
+    _remove_all(fs, state_dir)
+    restore_time(fs, home, before)
+    fs.sync_dir(home)
+    return [*removed, state_dir]
+
+
+def _remove_all(fs: Fs, folder: str) -> None:
+    for name, found in fs.scan(folder):
+        path = os.path.join(folder, name)
+        if found.kind == "dir":
+            _remove_all(fs, path)
+        else:
+            fs.unlink(path)
+    fs.rmdir(folder)

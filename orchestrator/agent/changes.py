@@ -1,0 +1,205 @@
+"""Transactions with their records: what is written to the journal before and after each effect on the files."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set
+
+from orchestrator.agent import files
+from orchestrator.agent.errors import AgentError, failed
+from orchestrator.agent.fs import Fs
+from orchestrator.agent.history import History, report_digest
+from orchestrator.agent.identity import Identity, identify
+from orchestrator.agent.journal import Journal, Record
+from orchestrator.agent.preflight import Place, Plan, Wanted, make_plan, parse_wanted
+
+_SPARE_BYTES = 1 << 16  # of the journal, for the records that end a transaction
+
+
+@contextmanager
+def os_errors(call: str) -> Iterator[None]:
+    """Turns an operating-system error into the protocol's `failed`."""
+    try:
+        yield
+    except OSError as error:
+        raise failed(error, call) from error
+
+
+class _OtherDevice(Exception):
+    """The stage directory cannot exchange names with the target's directory; nothing is changed."""
+
+
+class Changes:
+    """The transactions of one open tree. Whoever calls has the lock and a valid lease."""
+
+    def __init__(self, fs: Fs, place: Place, journal: Journal) -> None:
+        self._fs = fs
+        self._place = place
+        self._journal = journal
+        self.history = History(journal.records())
+
+    def note(self, kind: str, data: Mapping[str, Any]) -> int:
+        """Appends a record, durable on return, and takes it into the history."""
+        with os_errors("journal"):
+            seq = self._journal.append(kind, data)
+        self.history.add(Record(seq, kind, self._journal.records()[-1].data))
+        return seq
+
+    def open_transaction(self) -> Optional[Dict[str, Any]]:
+        record = self.history.open
+        if record is None:
+            return None
+        paths = [file["given"] for file in record["files"]]
+        return {"txn": record["txn"], "state": self.history.state, "paths": paths, "report": self.history.report}
+
+    def read_open(self) -> Optional[files.Transaction]:
+        """The open transaction with absolute paths."""
+        record = self.history.open
+        return None if record is None else files.Transaction.from_record(record, self._place)
+
+    def refuse_open(self) -> None:
+        """`dirty` while a transaction is open."""
+        record = self.history.open
+        if record is not None:
+            facts = {"txn": str(record["txn"]), "state": self.history.state}
+            raise AgentError("dirty", "a transaction is still open", facts, "revert it, or recover")
+
+    # -- forward -----------------------------------------------------------------------------------------------------
+
+    def apply(self, txn: str, wanted_files: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+        self.refuse_open()
+        if txn in self.history.names:
+            raise AgentError("refused", "this transaction was applied before", {"txn": txn})
+        wanted = parse_wanted(wanted_files)
+        with os_errors("apply"):
+            self._compact()
+            try:
+                return self._apply(txn, wanted, beside=False)
+            except _OtherDevice:  # one mount, but renames between the two directories are refused: project quotas
+                return self._apply(txn, wanted, beside=True)
+
+    def _compact(self) -> None:
+        is_due = 2 * self._journal.used_bytes > self._journal.capacity_bytes
+        if is_due and self.history.open is None and self.history.launch is None:
+            self._journal.compact([("PAST", self.history.past())])
+            self.history = History(self._journal.records())
+
+    def _apply(self, txn: str, wanted: Sequence[Wanted], beside: bool) -> Dict[str, Any]:
+        started_s = time.monotonic()
+        plan = make_plan(self._fs, self._place, wanted, self._journal.next_seq, self._seconds_of, beside)
+        results = [{"path": given, "before": now.as_dict(), "after": now.as_dict()} for given, now in plan.same]
+        if plan.changes:
+            transaction = files.Transaction(txn, tuple(plan.changes), tuple(plan.made_dirs), plan.dirs)
+            record = {"epoch": self.history.epoch, **transaction.as_record(self._place)}
+            self._journal.reserve(4 * len(json.dumps(record)) + _SPARE_BYTES)
+            self.note("INTENT", record)
+            results += self._carry_out(transaction, plan)
+        return {"txn": txn, "files": results, "seconds": time.monotonic() - started_s}
+
+    def _seconds_of(self, path: str) -> Set[int]:
+        return self.history.seconds_of(files.shorten(path, self._place.root))
+
+    def _carry_out(self, transaction: files.Transaction, plan: Plan) -> List[Dict[str, Any]]:
+        placed: List[Optional[bool]] = [False] * len(transaction.changes)
+        try:
+            files.stage_all(self._fs, transaction, plan)
+            files.swap_all(self._fs, transaction, placed)
+            left = {at: self._fs.lstat(at).mtime_ns for at in transaction.dirs}
+            self.note("APPLIED", {"txn": transaction.txn, "left": left})
+            seen = files.read_back(self._fs, transaction)
+        except (OSError, AgentError) as error:
+            self._take_back(transaction, placed, error)
+            if isinstance(error, OSError) and error.errno == files.EXDEV:
+                raise _OtherDevice from error
+            raise
+        return [{"path": change.given, "before": as_dict(change.before), "after": as_dict(now)} for change, now in seen]
+
+    def _take_back(self, transaction: files.Transaction, placed: List[Optional[bool]], cause: Exception) -> None:
+        """After a failed apply; when that fails too, the host is dirty until `recover`."""
+        try:
+            undone = self._undo(transaction, placed, set(), f"apply failed: {cause}")
+        except (OSError, AgentError) as error:
+            facts = {"txn": transaction.txn, "cause": str(cause), "then": str(error)}
+            raise AgentError("dirty", "apply failed and could not be undone yet", facts, "recover") from error
+        if undone.held:
+            raise _held_error(transaction.txn, undone.held) from cause
+
+    # -- back --------------------------------------------------------------------------------------------------------
+
+    def revert(self, txn: str, reason: str) -> Dict[str, Any]:
+        started_s = time.monotonic()
+        if self.was_reverted(txn):
+            closed = self.history.closed or {}
+            with os_errors("revert"):
+                now = [(path, identify(self._fs, path)) for path in closed["paths"]]
+        else:
+            now = self._revert(txn, reason).now
+        shown = [{"path": path, "now": as_dict(identity)} for path, identity in now]
+        return {"txn": txn, "state": "reverted", "files": shown, "seconds": time.monotonic() - started_s}
+
+    def was_reverted(self, txn: str) -> bool:
+        """Whether this was the last transaction and is undone: then a repeated request gets its answer again."""
+        closed = self.history.closed
+        return self.history.open is None and closed is not None and closed["txn"] == txn
+
+    def _revert(self, txn: str, reason: str) -> files.Undone:
+        transaction = self.read_open()
+        if transaction is None or transaction.txn != txn:
+            facts = {"txn": txn, "open": transaction.txn if transaction else "none"}
+            raise AgentError("refused", "this transaction is not open", facts)
+        with os_errors("revert"):
+            undone = self._undo(transaction, self.history.placed(), self._touched(transaction), reason)
+        if undone.held:
+            raise _held_error(txn, undone.held)
+        return undone
+
+    def _touched(self, transaction: files.Transaction) -> Set[str]:
+        """Directories whose time somebody else has changed since the transaction was applied."""
+        if self.history.revert is not None:
+            return set(self.history.revert["touched"])
+        left = self.history.left
+        if left is None:
+            return set()
+        now = {folder: self._fs.find(folder) for folder in transaction.dirs}
+        return {at for at, found in now.items() if found is None or found.mtime_ns != left.get(at)}
+
+    def _undo(
+        self, transaction: files.Transaction, placed: Sequence[Optional[bool]], touched: Set[str], reason: str
+    ) -> files.Undone:
+        txn = transaction.txn
+
+        def intend(plan: List[str]) -> None:
+            self.note("REVERT_INTENT", {"txn": txn, "reason": reason, "plan": plan, "touched": sorted(touched)})
+
+        undone = files.undo(self._fs, self._place, transaction, placed, touched, intend)
+        if not undone.held:
+            paths = [change.path for change in transaction.changes]
+            self.note("REVERTED", {"txn": txn, "reason": reason, "kept": undone.kept, "paths": paths})
+        elif report_digest(undone.held) != report_digest(self.history.report):
+            self.note("CONFLICT", {"txn": txn, "report": undone.held})
+        return undone
+
+    def recover(self, reason: str) -> Dict[str, Any]:
+        transaction = self.read_open()
+        if transaction is None:
+            return {"state": "clean", "did": [], "report": []}
+        try:
+            undone = self._revert(transaction.txn, reason)
+        except AgentError as error:
+            if error.kind != "dirty" or not self.history.report:
+                raise
+            return {"state": "held", "did": [], "report": self.history.report}
+        did = [f"reverted {transaction.txn}: {len(undone.now)} files ({reason})"]
+        did += [f"kept {folder}, which somebody else uses now" for folder in undone.kept]
+        return {"state": "clean", "did": did, "report": []}
+
+
+def as_dict(identity: Optional[Identity]) -> Optional[Dict[str, Any]]:
+    return None if identity is None else identity.as_dict()
+
+
+def _held_error(txn: str, report: List[Dict[str, Any]]) -> AgentError:
+    facts = {"txn": txn, "report": json.dumps(report), **{held["path"]: held["why"] for held in report}}
+    return AgentError("dirty", "a third party interfered; both versions are kept", facts, "decide per file")

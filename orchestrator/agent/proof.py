@@ -1,0 +1,95 @@
+"""The manifest as found, and the comparison with it: is everything as it was, and what is left is whose?"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional, Set
+
+from orchestrator.agent.changes import Changes
+from orchestrator.agent.errors import AgentError
+from orchestrator.agent.files import shorten
+from orchestrator.agent.fs import Fs
+from orchestrator.agent.manifest import Entry, Manifest, difference, manifest
+from orchestrator.agent.preflight import Place, is_below
+
+
+class Proof:
+    """Snapshot and verification of one open tree."""
+
+    def __init__(self, fs: Fs, place: Place, changes: Changes) -> None:
+        self._fs = fs
+        self._place = place
+        self._changes = changes
+        self._found: Optional[Manifest] = None
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self._place.state_dir, "found.json")
+
+    @property
+    def found(self) -> Optional[Manifest]:
+        """The manifest as found, or None before the first snapshot."""
+        if self._found is None and self._fs.find(self._path) is not None:
+            self._found = self._load()
+        return self._found
+
+    def snapshot(self) -> Dict[str, Any]:
+        self._changes.refuse_open()
+        started_s = time.monotonic()
+        taken = self._now()
+        head = json.dumps({"root": self._place.root}).encode("ascii")
+        self._fs.write_file(self._path, head + b"\n" + taken.as_json())
+        self._found = taken
+        seconds = time.monotonic() - started_s
+        return {"digest": taken.digest, "files": taken.files, "bytes": taken.size_bytes, "seconds": seconds}
+
+    def verify(self) -> Dict[str, Any]:
+        started_s = time.monotonic()
+        if self.found is None:
+            raise AgentError("refused", "there is no manifest as found to compare with", {}, "snapshot first")
+        now = self._now()
+        differences = [{**entry, "ours": self._is_ours(entry)} for entry in difference(self.found, now)]
+        differences += self._leftovers()
+        is_open = self._changes.history.open is not None
+        clean = not is_open and not any(entry["ours"] for entry in differences)
+        seconds = time.monotonic() - started_s
+        return {"clean": clean, "digest": now.digest, "differences": differences, "seconds": seconds}
+
+    def _now(self) -> Manifest:
+        return manifest(self._fs, [self._place.root, *self._place.guarded], [self._place.state_dir])
+
+    def _load(self) -> Manifest:
+        head, _, body = self._fs.read_file(self._path).partition(b"\n")
+        old_root, root = json.loads(head.decode("ascii"))["root"], self._place.root
+        entries = Manifest.from_json(body).entries
+        if old_root != root:  # taken by another route
+            entries = {root + at[len(old_root) :] if is_below(at, old_root) else at: e for at, e in entries.items()}
+        return Manifest(entries)
+
+    def _is_ours(self, entry: Dict[str, Any]) -> bool:
+        """Whether a difference comes from us: an open transaction, a name of ours, or content that we once wrote."""
+        path, was, now = entry["path"], entry["found"], entry["now"]
+        transaction = self._changes.read_open()
+        if transaction is not None:
+            paths = {change.path for change in transaction.changes}
+            if path in paths.union(transaction.folders):
+                return True
+        if os.path.basename(path).startswith(self._place.dot_prefix):
+            return True
+        is_new = now is not None and (was is None or was["sha256"] != now["sha256"])
+        return is_new and self._changes.history.is_ours(shorten(path, self._place.root), now["sha256"])
+
+    def _leftovers(self) -> List[Dict[str, Any]]:
+        """Staged files that no open transaction explains."""
+        transaction = self._changes.read_open()
+        explained: Set[str] = {change.stage for change in transaction.changes} if transaction else set()
+        stage_dir = self._place.stage_dir
+        paths = [os.path.join(stage_dir, name) for name in self._fs.names(stage_dir)]
+        now = dict(Entry("file")._asdict())
+        return [
+            {"path": path, "what": "extra", "ours": True, "found": None, "now": now}
+            for path in paths
+            if path not in explained
+        ]
