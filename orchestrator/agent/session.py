@@ -1,0 +1,333 @@
+"""An open tree and what runs on it: the requests that need one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import secrets
+import threading
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from orchestrator.agent import decode, ending, guard, processes, ready
+from orchestrator.agent.errors import AgentError
+from orchestrator.agent.fs import Fs
+from orchestrator.agent.guardlink import GuardLink
+from orchestrator.agent.manifest import manifest
+from orchestrator.agent.processes import Identity
+from orchestrator.agent.runs import Run, list_runs
+from orchestrator.agent.server import Server
+from orchestrator.agent.tree import Tree
+
+_LAUNCH_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+_AGENT_S = 5.0
+_TMP = "/tmp/" + ending.TMP_PREFIX  # noqa: S108 - AF_UNIX paths must fit below it, and it is made 0700 and exclusively
+
+Emit = Callable[[str, Dict[str, Any]], None]
+
+
+class Session:
+    """One tree, from `open` to `close`. `nursery` starts a guard when the first change comes."""
+
+    def __init__(self, request: Mapping[str, Any], nursery: guard.Nursery, boot: str, emit: Emit) -> None:
+        self._nursery, self._boot, self._emit = nursery, boot, emit
+        self._fs = Fs()
+        self._guarded = [str(path) for path in request["guarded"]]
+        self.tree = Tree.open(
+            self._fs,
+            str(request["root"]),
+            self._guarded,
+            request["holder"],
+            float(request["lease_s"]),
+            journal_dir=request.get("journal_dir"),
+            kill_agent=self._kill_agent,
+            boot_id=boot,
+        )
+        self._link: Optional[GuardLink] = None
+        self._server: Optional[Server] = None
+        self._lock = threading.Lock()
+        self._connect_guard()
+        self._inherited = self.tree.open_transaction() is not None or self.tree.open_launch() is not None
+
+    def _kill_agent(self, identity: Dict[str, Any]) -> bool:
+        named = Identity(int(identity["pid"]), int(identity["start_ticks"]), str(identity["boot_id"]))
+        return guard.kill_and_wait(named, self._boot, _AGENT_S)
+
+    def describe(self) -> Dict[str, Any]:
+        """The reply to `open`."""
+        launch = self.tree.open_launch()
+        return {
+            "epoch": self.tree.epoch,
+            "state_dir": self.tree.state_dir,
+            "guard": self._guard_facts(),
+            "open": self.tree.open_transaction(),
+            "launch": self._launch_facts(launch) if launch is not None else None,
+            "outcome": self.tree.outcome(),
+            "fs": self.tree.fs_facts(),
+        }
+
+    def adopt(self) -> None:
+        """Watch the server that an earlier agent launched: its log from the first line, its end when that is past."""
+        launch = self.tree.open_launch()
+        if launch is None:
+            return
+        run = Run(self.tree.state_dir, str(launch["launch_id"]))
+        self._server = Server(run, launch, self._guard_identity, self._boot, self._emit)
+        end = (self._link.exits.get(run.launch_id) if self._link is not None else None) or run.read_exit()
+        if end is not None:
+            self._server.take_exit(end)
+
+    # -- the guard -------------------------------------------------------------------------------------------------
+
+    @property
+    def _guard_identity(self) -> Optional[Identity]:
+        return self._link.identity if self._link is not None and self._link.is_alive else None
+
+    @property
+    def guard_identity(self) -> Optional[Identity]:
+        """Of the living guard."""
+        return self._guard_identity
+
+    def _guard_facts(self) -> Dict[str, Any]:
+        identity = self._guard_identity
+        return {"pid": identity.pid if identity is not None else None, "alive": identity is not None}
+
+    def _connect_guard(self) -> bool:
+        link = GuardLink.dial(self.tree.state_dir, self._boot, self._take_exit, self._lose_guard)
+        if link is None:
+            return False
+        self._link = link
+        return True
+
+    def _ensure_guard(self) -> GuardLink:
+        """A living guard before anything is changed."""
+        if self._link is None or not self._link.is_alive:
+            params = {"root": self.tree.root, "guarded": self._guarded, "state_dir": self.tree.state_dir}
+            if not self._connect_guard():
+                self._nursery.start_guard(params)
+                if not self._connect_guard():
+                    raise AgentError("refused", "the guard ended at once", {"log": guard.LOG}, "nothing was changed")
+        assert self._link is not None
+        return self._link
+
+    def _take_exit(self, end: Dict[str, Any]) -> None:
+        with self._lock:
+            server = self._server
+        if server is not None and server.launched.pid == end["pid"]:
+            server.take_exit(end)
+
+    def _lose_guard(self) -> None:
+        if self._server is not None:
+            self._server.lose_guard()
+        self._emit("guard_lost", {})
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def beat(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        lease_s = request.get("lease_s")
+        return {"until_s": self.tree.beat(float(lease_s) if lease_s is not None else None)}
+
+    def snapshot(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        self._refuse_inherited()
+        return self.tree.snapshot()
+
+    def apply(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        self._refuse_inherited()
+        self._ensure_guard()
+        return self.tree.apply(str(request["txn"]), request["files"])
+
+    def revert(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        result = self.tree.revert(str(request["txn"]), str(request["reason"]))
+        self._settle()
+        return result
+
+    def verify(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        return self.tree.verify()
+
+    def manifest(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        made = manifest(self._fs, [str(path) for path in request["paths"]], [self.tree.state_dir])
+        facts: Dict[str, Any] = {"digest": made.digest, "files": made.files, "bytes": made.size_bytes}
+        if request.get("full"):
+            facts["entries"] = {path: dict(entry._asdict()) for path, entry in made.entries.items()}
+        return facts
+
+    def acknowledge(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        self.tree.acknowledge()
+        return {}
+
+    def _refuse_inherited(self) -> None:
+        """What an earlier connection left is looked at or taken back, never built upon."""
+        if self._inherited:
+            raise AgentError("dirty", "an earlier connection left a change or a launch open", hint="recover first")
+
+    def _settle(self) -> None:
+        if self.tree.open_transaction() is None and self.tree.open_launch() is None:
+            self._inherited = False
+
+    # -- the server ------------------------------------------------------------------------------------------------
+
+    def launch(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        self._refuse_inherited()
+        launch_id = str(request["launch_id"])
+        if not _LAUNCH_ID.match(launch_id):
+            raise AgentError("usage", f"{launch_id!r} cannot name a directory", {"launch_id": launch_id})
+        if self.tree.open_launch() is not None:
+            raise AgentError("refused", "a launch is still open on this tree", hint="stop it first")
+        run = Run(self.tree.state_dir, launch_id)
+        if os.path.exists(run.path):
+            raise AgentError("refused", f"there was a launch {launch_id} before", {"log": run.log})
+        link = self._ensure_guard()
+        tmp = f"{_TMP}{secrets.token_hex(4)}"
+        os.makedirs(run.path, mode=0o700)
+        site = _write_site(run, request.get("site_b64") or {})
+        env = self._environment(request, launch_id, tmp, site)
+        since_ticks = int(processes.boottime_s() * processes.TICKS_PER_S) - 1
+        record: Dict[str, Any] = {
+            "launch_id": launch_id,
+            "argv": list(request["argv"]),
+            "env_sha256": hashlib.sha256(repr(sorted(env.items())).encode("utf-8", "surrogateescape")).hexdigest(),
+            "cwd": str(request["cwd"]),
+            "grace_s": float(request["grace_s"]),
+            "boot_id": self._boot,
+            "since_ticks": since_ticks,
+            "tmp": tmp,
+        }
+        self.tree.note("LAUNCH_INTENT", record)
+        started = self._start(link, record, env)
+        record.update(started)
+        self.tree.note("LAUNCHED", record)
+        server = Server(run, record, self._guard_identity, self._boot, self._emit)
+        with self._lock:
+            self._server = server
+        self._tell_early_end(link, server)
+        reply = {"launch_id": launch_id, **started, "log": run.log, "tmp": tmp}
+        return {**reply, "site": site} if site else reply
+
+    def _start(self, link: GuardLink, record: Mapping[str, Any], env: Mapping[str, str]) -> Dict[str, Any]:
+        made = False
+        try:
+            os.mkdir(record["tmp"], 0o700)
+            made = True
+            wanted = {name: record[name] for name in ("launch_id", "argv", "cwd")}
+            return link.call("launch", {**wanted, "env": dict(env)})
+        except (AgentError, OSError):
+            if link.is_alive:  # it said no; were it dead, it may have started something before
+                if made:
+                    os.rmdir(record["tmp"])
+                self.tree.note("STOPPED", {"launch_id": record["launch_id"], "why": "it could not be started"})
+            raise
+
+    def _tell_early_end(self, link: GuardLink, server: Server) -> None:
+        """A server that ended before we watched: the push came too early, the guard still knows."""
+        if not server.is_alive:
+            end = link.call("hello")["exits"].get(server.launch_id)
+            if end is not None:
+                server.take_exit(end)
+
+    def _environment(self, request: Mapping[str, Any], launch_id: str, tmp: str, site: str) -> Dict[str, str]:
+        env = {str(name): str(value) for name, value in request["env"].items()}
+        env[processes.RUN_ID] = launch_id
+        env["TMPDIR"] = tmp
+        if request["pycache"]:
+            env["PYTHONPYCACHEPREFIX"] = self.tree.pycache_dir
+            env.pop("PYTHONDONTWRITEBYTECODE", None)
+        if site:
+            env["PYTHONPATH"] = ":".join(filter(None, [site, env.get("PYTHONPATH")]))
+        return env
+
+    def _server_of(self, request: Mapping[str, Any]) -> Server:
+        with self._lock:
+            server = self._server
+        if server is None or server.launch_id != request["launch_id"]:
+            known = server.launch_id if server is not None else "none"
+            what = f"no launch {request['launch_id']} is open"
+            raise AgentError("refused", what, {"launch_id": str(request["launch_id"]), "open": known})
+        return server
+
+    def await_ready(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        return ready.Waiter(self._server_of(request), request["spec"]).run()
+
+    def decode(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        server, spec = self._server_of(request), request["spec"]
+        headers = ready.authorization(server, spec.get("api_key_env"))
+        probe = decode.Probe(spec, headers, ready.address_of(server, int(spec["port"])))
+        server.on_end(lambda: probe.stop(server.end_sentence()))
+        return probe.run()
+
+    def inspect(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        return self._server_of(request).inspect()
+
+    def stop(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        return self._stop(self._server_of(request), float(request["grace_s"]), "controller")
+
+    def _stop(self, server: Server, grace_s: float, by: str) -> Dict[str, Any]:
+        self.tree.note("STOP_INTENT", {"launch_id": server.launch_id, "by": by, "grace_s": grace_s})
+        reply = server.stop(grace_s)
+        if not reply["survivors"]:
+            facts = {"launch_id": server.launch_id, "ended": reply["ended"], "exit_code": reply["exit_code"]}
+            self.tree.note("STOPPED", facts)
+            with self._lock:
+                self._server = None
+            self._settle()
+        return reply
+
+    def recover(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        """At once: whoever asks for this has lost the server's answers already."""
+        did: List[str] = []
+        survivors: List[Dict[str, Any]] = []
+        if self._server is not None:
+            launch_id = self._server.launch_id
+            stopped = self._stop(self._server, 0.0, "recover")
+            survivors = stopped["survivors"]
+            did.append(f"ended launch {launch_id}: {len(stopped['ended'])} processes, {len(survivors)} left")
+            did += [f"removed {path}" for path in stopped["leftovers"]["removed"]]
+        result = self.tree.recover_files("recover")
+        self._settle()
+        verdict = self.tree.verify() if self.tree.found is not None else None
+        reply = {"state": result["state"], "did": [*did, *result["did"]], "report": result["report"], "verify": verdict}
+        return {**reply, "survivors": survivors}
+
+    def close(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        nothing_open = self.tree.open_transaction() is None and self.tree.open_launch() is None
+        if nothing_open and self._link is not None and self._link.is_alive:
+            self._link.leave()  # before the lease is given back: a guard without a lease to watch is none
+        self.tree.close()
+        return {}
+
+    # -- for `processes` -------------------------------------------------------------------------------------------
+
+    def journal_facts(self) -> Dict[str, Any]:
+        """Run ids and identities of this boot that launches on this tree had: proof of what is ours."""
+        runs = list_runs(self.tree.state_dir)
+        identities = sorted({one for run in runs for one in run.seen(self._boot)})
+        return {
+            "journal_run_ids": [run.launch_id for run in runs],
+            "journal_identities": [dict(one._asdict()) for one in identities],
+        }
+
+    def _launch_facts(self, launch: Mapping[str, Any]) -> Dict[str, Any]:
+        run = Run(self.tree.state_dir, str(launch["launch_id"]))
+        main = run.launched(launch).main
+        return {
+            "launch_id": run.launch_id,
+            "pid": main.pid if main is not None else None,
+            "start_ticks": main.start_ticks if main is not None else None,
+            "log": run.log,
+            "tmp": launch.get("tmp"),
+            "alive": main is not None and processes.is_alive(main, self._boot),
+        }
+
+
+def _write_site(run: Run, content: Mapping[str, str]) -> str:
+    """A directory that goes first on the server's PYTHONPATH, for a sitecustomize of our own; "" for none."""
+    if not content:
+        return ""
+    site = os.path.join(run.path, "site")
+    os.mkdir(site, 0o700)
+    for name, encoded in content.items():
+        if os.path.basename(name) != name:
+            raise AgentError("usage", f"{name!r} is no file name", {"name": name})
+        with open(os.path.join(site, name), "wb") as file:
+            file.write(base64.b64decode(encoded))
+    return site
