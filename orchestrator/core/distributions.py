@@ -15,7 +15,7 @@ def t_tail(t: float, df: float) -> float:
     """P(T > t) for Student's t with `df` > 0 degrees of freedom; `df` may be fractional or infinite."""
     if df > _MANY_DF:
         return NormalDist().cdf(-t)
-    half = 0.5 * incomplete_beta(df / 2, 0.5, df / (df + t * t))
+    half = 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + t * t), t * t / (df + t * t))
     return half if t >= 0 else 1 - half
 
 
@@ -37,14 +37,14 @@ def t_quantile(p: float, df: float) -> float:
     return (low + high) / 2
 
 
-def incomplete_beta(a: float, b: float, x: float) -> float:
-    """I_x(a, b), by its continued fraction on the side where that converges fast."""
-    if x <= 0 or x >= 1:
+def _incomplete_beta(a: float, b: float, x: float, y: float) -> float:
+    """I_x(a, b) by its continued fraction, on the side where that converges fast; `y` is 1 − x without its rounding."""
+    if x <= 0 or y <= 0:
         return 0.0 if x <= 0 else 1.0
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(y))
     if x < (a + 1) / (a + b + 2):
-        return math.exp(log_front) * _fraction(a, b, x) / a
-    return 1 - math.exp(log_front) * _fraction(b, a, 1 - x) / b
+        return front * _fraction(a, b, x) / a
+    return 1 - front * _fraction(b, a, y) / b
 
 
 def _fraction(a: float, b: float, x: float) -> float:

@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,3 +123,11 @@ def test_git_reads_what_we_render(tmp_path: Path) -> None:
     done = git(tmp_path, "apply", "-", data=unified(before, after, "a b.py"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a b.py").read_bytes() == after
+
+
+@given(TEXT, TEXT)
+def test_a_second_application_is_always_refused(before: bytes, after: bytes) -> None:
+    """Whatever a diff does, the file it leaves behind is never patched again."""
+    if diff := unified(before, after, "f"):
+        with pytest.raises(PatchConflict):
+            plan_files(parse(diff, "p"), {"f": after})
