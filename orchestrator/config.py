@@ -99,7 +99,7 @@ def _from_file(file: Path) -> dict[str, _Found]:
         text = file.read_text(encoding="utf-8")
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise _syntax_error(error, file) from error
+        raise _syntax_error(str(error), file, text) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8", where=Place(str(file))) from error
     except OSError as error:
@@ -107,12 +107,13 @@ def _from_file(file: Path) -> dict[str, _Found]:
     return {key: _entry(key, value, file, text) for key, value in values.items()}
 
 
-def _syntax_error(error: ValueError, file: Path) -> UsageError:
-    said = str(error)
+def _syntax_error(said: str, file: Path, text: str) -> UsageError:
+    """tomllib gives the place in its sentence, or says that it is the end."""
+    lines = text.rstrip().split("\n")
     at = _POSITION.search(said)
-    line, column = (int(at[1]), int(at[2])) if at and at[1] else (None, None)
-    text = file.read_text(encoding="utf-8").split("\n")[line - 1] if line else None
-    return UsageError(f"not valid TOML: {_POSITION.sub('', said)}", where=Place(str(file), line, column, text))
+    line, column = (int(at[1]), int(at[2])) if at and at[1] else (len(lines), len(lines[-1]) + 1)
+    place = Place(str(file), line, column, text.split("\n")[line - 1])
+    return UsageError(f"not valid TOML: {_POSITION.sub('', said)}", where=place)
 
 
 def _entry(key: str, value: object, file: Path, text: str) -> _Found:

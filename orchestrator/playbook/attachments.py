@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.core.patching import parse
-from orchestrator.errors import PlaybookError, Problem
+from orchestrator.core.patching import Patch, parse
+from orchestrator.errors import Place, PlaybookError, Problem
 from orchestrator.playbook.document import Document, KeyPath
 from orchestrator.playbook.references import names_at
 from orchestrator.playbook.source import read_bytes
@@ -37,10 +38,22 @@ def read_attachments(document: Document, folder: Path) -> Attachments:
             content = _content(document, path, name, folder, is_patch=strip is not None)
             found.texts[name] = content
             if strip is not None:
-                parse(content, os.path.normpath(folder / name), strip=strip)
+                file = os.path.normpath(folder / name)
+                found.problems += _absolute(parse(content, file, strip=strip), content)
         except PlaybookError as error:
             found.problems += [one for one in error.problems if one not in found.problems]
     return found
+
+
+def _absolute(patch: Patch, content: bytes) -> Iterator[Problem]:
+    """Paths from the root, which stripping would turn into paths of the tree."""
+    lines = content.split(b"\n")
+    for file in patch.files:
+        head = lines[file.line - 1 : file.hunks[0].line - 1] if file.hunks else []
+        for number, line in enumerate(head, file.line):
+            if re.match(rb'(---|\+\+\+) "?/(?!dev/null)', line):
+                text = line.decode("utf-8", "backslashreplace").rstrip("\r")
+                yield Problem("the path is absolute", Place(patch.name, number, 5, text), "make the diff in the tree")
 
 
 def _named(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str, int | None]]:

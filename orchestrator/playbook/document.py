@@ -59,6 +59,10 @@ _COMPLAINTS: tuple[tuple[str, str, str], ...] = (
     ("escape sequence of", "an escape that is cut short", "double the backslash, or use single quotes"),
     ("could not find expected ':'", "a line without a colon", "write `key: value`"),
     ("expected <block end>", "this does not fit the indentation above it", "entries of one list begin in one column"),
+    ("expected '<document start>'", "this does not belong to what is above it", "check the indentation"),
+    ("sequence entries are not", "a list item where none can stand", "begin the list in a line of its own"),
+    ("mapping keys are not", "a key where none can stand", "check the indentation"),
+    ("more indented follow up", "the text after | or > is indented unevenly", "indent its first line the least"),
     ("undefined tag handle", "tags are not used here", "put the value in quotes"),
     ("expected the node content", "a value is missing here", "write one, or put the text in quotes"),
     ("expected alphabetic or numeric", "& and * begin an anchor or an alias", "put the value in quotes"),
@@ -116,10 +120,12 @@ def read_document(path: Path) -> tuple[Document, list[Problem]]:
 
 
 def _syntax_problem(error: MarkedYAMLError, text: Text) -> Problem:
-    said = str(error.problem or error)
+    said = str(error.problem or error.context or error).split("\n")[0]
     known = ((what, hint) for part, what, hint in _COMPLAINTS if part in said)
     what, hint = next(known, (f"not valid YAML: {said}", None))
     mark, begun = error.problem_mark or error.context_mark, error.context_mark
+    if "could not find expected" in said:  # noticed in the next line
+        mark = begun
     facts = {"begun in line": str(begun.line + 1)} if begun and mark and begun.line != mark.line else {}
     return Problem(what, text.place(mark.index) if mark else Place(text.name), hint, facts)
 
@@ -213,8 +219,8 @@ class _Builder:
         if isinstance(event, AliasEvent):
             known = self.anchors.get(event.anchor)
             if known is None:
-                self._complain(f"nothing before this is anchored as &{event.anchor}", at)
-            return replace(known or _Node(at, is_plain=True), at=at)
+                raise self._hopeless(f"nothing before this is anchored as &{event.anchor}", at)
+            return replace(known, at=at)
         tag = str(event.ctag or "")
         if tag and not tag.endswith(":str"):
             self._complain(f"the tag {tag} is not used here", at, "write the plain value")
