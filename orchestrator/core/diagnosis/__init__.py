@@ -10,9 +10,11 @@ from orchestrator.core.diagnosis.model import CATEGORIES, Certainty, Diagnosis, 
 from orchestrator.core.diagnosis.reading import Reading
 from orchestrator.core.diagnosis.suspicion import Changes
 from orchestrator.core.diagnosis.verdict import Case, judge
+from orchestrator.core.diagnosis.watch import LiveWatch, WatchEvent
 
 __all__ = [
-    "CATEGORIES", "Certainty", "Changes", "Diagnosis", "Evidence", "Outcome", "Phase", "diagnose",
+    "CATEGORIES", "Certainty", "Changes", "Diagnosis", "Evidence", "LiveWatch", "Outcome", "Phase", "WatchEvent",
+    "diagnose",
 ]
 
 _NOTHING: Changes = {}

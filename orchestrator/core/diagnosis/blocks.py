@@ -76,7 +76,9 @@ class Layout:
         return None if block is None else block.chain
 
 
-class _Scan:
+class Scan:
+    """The layout of a log while it is being read, line by line."""
+
     def __init__(self, harmless: Collection[int]) -> None:
         self.harmless = harmless
         self.layout = Layout((), {}, {}, {}, {}, {}, set())
@@ -86,7 +88,16 @@ class _Scan:
         self.current = ""
         self.chains = 0
 
+    def forget(self, number: int) -> None:
+        """Drop what is known of one line; open tracebacks stay open."""
+        layout = self.layout
+        for known in (layout.block, layout.zone, layout.level, layout.rank, layout.writer):
+            known.pop(number, None)
+        layout.noisy.discard(number)
+        self.blocks.clear()
+
     def take(self, line: Line) -> None:
+        """Place the next line."""
         key = self._key(line)
         writer = self.writers.setdefault(key, _Writer())
         native = line.clock in _NATIVE_CLOCKS
@@ -193,7 +204,7 @@ class _Scan:
 
 def arrange(lines: Sequence[Line], harmless: Collection[int]) -> Layout:
     """Lay out a log. `harmless`: numbers of lines that are known noise; they own the traceback they open."""
-    scan = _Scan(harmless)
+    scan = Scan(harmless)
     for line in lines:
         scan.take(line)
     layout = scan.layout

@@ -45,18 +45,18 @@ class Line:
     starts: bool
 
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\x1b[()][A-B0-2]")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\n]*\x07|\x1b[()][A-B0-2]")
 _BAR = re.compile(r"^[^|\[]{0,80}?\d+%[^|]{0,20}\|[^|]*\|[^\[\n]{0,40}\[[^\]\n]*\]")
 _ELISION = re.compile(r"^\s*\[?\s*(?:…|\.\.\.)\s*\d+ (?:more )?lines?\b.*(?:…|\.\.\.)?\]?\s*$")
 
 _COMPOSE = re.compile(r"^[A-Za-z0-9][\w.-]*\s*\| ?")
 _STAMP = re.compile(
-    r"^(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\s+(?:std(?:out|err) [FP] )?"
-    rf"(?:(?P<level>{_LEVEL})\s+(?:(?P<place>[\w.]+(?:::[\w.]+)*): )?)?"
+    r"^(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) (?:std(?:out|err) [FP] )?"
+    rf"(?:\s*(?P<level>{_LEVEL})\s+(?:(?P<place>[\w.]+(?:::[\w.]+)*): )?)?"
 )
 _SYSLOG = re.compile(r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?P<unit>[\w.@/-]+)(?:\[\d+\])?: ?")
 _KUBECTL = re.compile(r"^\[pod/[^\]]+\] ")
-_MPI = re.compile(r"^\[\d+,(?P<rank>\d+)\]<std(?:out|err)>:\s?")
+_MPI = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?")
 _TORCH_RANK = re.compile(r"^\[(?P<rank>(?:rank|default)\d+)\]:\s?")
 _TORCH = re.compile(r"^\[(?P<level>[EWIF])\d{3,4} (?P<stamp>\d\d:\d\d:\d\d\.\d+) (?P<place>[^\]]+)\] ")
 _TAG = re.compile(
@@ -132,10 +132,13 @@ class _Peeled:
     def take(self, kind: str, match: re.Match[str]) -> None:
         groups = match.groupdict()
         self.text = self.text[match.end():]
+        level, stamp = groups.get("level"), groups.get("stamp")
+        if kind == "stamp" and not level:
+            return  # a collector's stamp: it says nothing of records
         self.starts = self.starts or kind in _STARTS
-        if level := groups.get("level"):
+        if level:
             self.level = LEVELS.get(level.upper(), "")
-        if stamp := groups.get("stamp"):
+        if stamp:
             self.stamp, self.clock = stamp, kind
         if place := groups.get("place") or groups.get("place2"):
             self.place = place
@@ -162,7 +165,7 @@ def _rank_label(kind: str, rank: str) -> str | None:
     if kind == "sglang":
         labels = rank.split()
         return next((label for label in labels if label.startswith("TP")), labels[-1] if labels else None)
-    if kind in ("mpi", "nccl"):
+    if kind == "nccl":
         return f"rank{rank}"
     return rank.replace("RANK ", "rank").replace("default", "rank")
 
@@ -202,9 +205,14 @@ def _peel_outer(peeled: _Peeled) -> bool:
     return False
 
 
+def without_colours(text: str) -> str:
+    """The text without terminal escapes; lines stay as many as they were."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
 def _visible(raw: str) -> str:
     """What a terminal would leave standing: the last redraw that is not a bare progress bar, without colours."""
-    text = _ANSI.sub("", raw) if "\x1b" in raw else raw
+    text = without_colours(raw)
     text = text.rstrip("\r\n ")
     if "\r" in text:
         parts = [part for part in text.split("\r") if part.strip()]

@@ -110,6 +110,7 @@ LOST_MARKS: tuple[str, ...] = (
     "Engine core initialization failed",
     "Engine process failed to start",
     "died unexpectedly",
+    "died, exit code:",
     "is dead. Please check if there are relevant logs",
     "died during initialization",
     "exited with signal",

@@ -1,19 +1,20 @@
 """One log, read: its lines, the signatures that matched, and how far the server got by each line.
 
-Regular expressions are slow and logs are long, so the text is first searched for literals as a whole. Only lines
-that hold the literal of a signature are looked at with its pattern.
+Regular expressions are slow and logs are long, but logs use few words. A literal whose longest word is in none of
+them is not looked for at all; the others are searched in the text as a whole; and only lines that hold the literal
+of a signature are looked at with its pattern.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from orchestrator.core.diagnosis.blocks import Block, Layout, arrange
-from orchestrator.core.diagnosis.lines import Line, parse
+from orchestrator.core.diagnosis.lines import Line, parse, without_colours
 from orchestrator.core.diagnosis.model import Phase
 from orchestrator.core.diagnosis.phases import (
     ANSWER_MARKS, LOST_MARKS, PHASE_MARKS, READY_MARKS, SHUTDOWN_MARKS, STARTED,
@@ -23,6 +24,9 @@ from orchestrator.core.diagnosis.signatures import SIGNATURES
 
 _PER_LITERAL = 3000
 """No more lines than this are looked at for one literal; a line that repeats more often is not a cause."""
+
+_LONGEST = 4000
+"""Characters of a line that patterns see; longer lines are dumps."""
 
 _FRAME_LINE = re.compile(r'^\s+File "|^#\d+ |^\s+\^+\s*$')
 _QUOTED = ("Receive: obj=", "Received request ", "Finish: obj=", "server_args=", "non-default args", "prompt: '")
@@ -35,6 +39,15 @@ def _by_literal(signatures: Iterable[Signature]) -> dict[str, tuple[Signature, .
         for literal in signature.literals:
             table.setdefault(literal, []).append(signature)
     return {literal: tuple(found) for literal, found in table.items()}
+
+
+WORD = re.compile(r"[A-Za-z_]{3,}")
+
+
+@lru_cache(maxsize=4096)
+def longest_word(literal: str) -> str:
+    """The longest run of letters in a literal, "" if it has none of three or more."""
+    return max(WORD.findall(literal), key=len, default="")
 
 
 BY_LITERAL = _by_literal(SIGNATURES)
@@ -53,12 +66,40 @@ class Hit:
         return self.line.number
 
 
+def _may_speak(line: Line, layout: Layout) -> bool:
+    """Frames quote code, access lines and echoed requests quote users: none of them reports anything."""
+    if layout.zone.get(line.number) == "frame" or _FRAME_LINE.match(line.text):
+        return False
+    if any(mark in line.text for mark in _QUOTED):
+        return False
+    return not ("HTTP/" in line.text and _ACCESS.search(line.text))
+
+
+def admits(
+    signature: Signature, line: Line, layout: Layout, frames: Callable[[Block], Sequence[str]]
+) -> bool:
+    """Whether a line matches a signature and stands where it may say so: not in noise, not below an ERROR."""
+    number = line.number
+    if not _may_speak(line, layout):
+        return False
+    if signature.role in (Role.ROOT, Role.SYMPTOM):
+        quiet = layout.level.get(number) in ("INFO", "WARNING") and not signature.loud
+        if quiet or number in layout.noisy:
+            return False
+    if signature.frames_regex is not None:
+        block = layout.block.get(number)
+        if block is None or not any(signature.frames_regex.search(frame) for frame in frames(block)):
+            return False
+    return bool(signature.regex.search(line.text[:_LONGEST]))
+
+
 class Reading:
     """A log and what was found in it. Numbers are line numbers, counted from 1."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.text = without_colours(text)
+        self._vocabulary = "\n".join(set(WORD.findall(self.text)))
+        self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
         candidates = self._candidates()
         self.lines: list[Line] = list(parse(text))
         harmless = {
@@ -73,6 +114,8 @@ class Reading:
 
     def numbers_with(self, literal: str, limit: int = _PER_LITERAL) -> Iterator[int]:
         """Numbers of the lines that hold a literal, in order, each once."""
+        if longest_word(literal) not in self._vocabulary:
+            return
         text, starts, position = self.text, self._starts, -1
         for _ in range(limit):
             position = text.find(literal, position + 1)
@@ -95,30 +138,9 @@ class Reading:
     def _hits(self, candidates: dict[int, list[Signature]]) -> Iterator[Hit]:
         for number, signatures in candidates.items():
             line = self.lines[number - 1]
-            if not self._may_speak(line):
-                continue
-            block = self.layout.block.get(number)
-            quiet = self.layout.level.get(number) in ("INFO", "WARNING")
-            noisy = number in self.layout.noisy
             for signature in signatures:
-                if signature.role in (Role.ROOT, Role.SYMPTOM) and (noisy or (quiet and not signature.loud)):
-                    continue
-                if signature.frames_regex and not self._frames_match(signature, block):
-                    continue
-                if signature.regex.search(line.text):
-                    yield Hit(line, signature, block)
-
-    def _may_speak(self, line: Line) -> bool:
-        """Frames quote code, access lines and echoed requests quote users: none of them reports anything."""
-        if self.layout.zone.get(line.number) == "frame" or _FRAME_LINE.match(line.text):
-            return False
-        if any(mark in line.text for mark in _QUOTED):
-            return False
-        return not ("HTTP/" in line.text and _ACCESS.search(line.text))
-
-    def _frames_match(self, signature: Signature, block: Block | None) -> bool:
-        pattern = signature.frames_regex
-        return block is not None and pattern is not None and any(pattern.search(f) for f in self.frames(block))
+                if admits(signature, line, self.layout, self.frames):
+                    yield Hit(line, signature, self.layout.block.get(number))
 
     def frames(self, block: Block) -> list[str]:
         """Frames of a traceback and of those it is chained to, up to itself."""
@@ -155,6 +177,8 @@ class Reading:
         return sorted(found)
 
     def _ends(self, literal: str) -> Iterator[int]:
+        if longest_word(literal) not in self._vocabulary:
+            return
         first, last = self.text.find(literal), self.text.rfind(literal)
         for position in {first, last} - {-1}:
             yield bisect_right(self._starts, position)

@@ -216,7 +216,8 @@ def _quiet(case: Case) -> Diagnosis:
     reading, code = case.reading, case.exit_code
     ready = bool(reading.ready_numbers)
     clean_end = reading.shutdown_number is not None and ready
-    lost = [n for n in reading.lost_numbers if not clean_end]
+    last_ready = max(reading.ready_numbers, default=0)
+    lost = [n for n in reading.lost_numbers if n > last_ready and not clean_end]
     if lost:
         return _diagnosis(case, reading.line(lost[0]), "failed", "worker_died_silently", "possible",
                           "the server says that it is lost, and nothing in this log says why",

@@ -72,8 +72,8 @@ SIGNATURES: tuple[Signature, ...] = (
          ("Only SM", "only SM", "requires SM", "only supports SM", "only supported on SM", "requires sm", "requires compute capability",
           "compute capability", "only supports Ampere", "FlashAttention only supports", "supported on Hopper", "Compute capability",
           "requires Hopper", "supported on Blackwell", "requires Blackwell", "only supported on Hopper", "SM90", "SM100", "SM120",
-          "sm_120", "sm_121", "sm_103", "Unsupported gpu architecture", "GPUs with compute capability"),
-         r"[Oo]nly (?:supports? )?(?:SM|sm) ?_?\d|\b(?:requires?|needs?) (?:an? )?(?:NVIDIA )?(?:SM|sm)_? ?\d|(?:only )?supported on (?:SM|sm)_? ?\d"
+          "requires SM>", "sm_120", "sm_121", "sm_103", "Unsupported gpu architecture", "GPUs with compute capability"),
+         r"[Oo]nly (?:supports? )?(?:SM|sm) ?_?\d|\b(?:requires?|needs?) (?:an? )?(?:NVIDIA )?(?:SM|sm)_? ?(?:\d|[<>=])|(?:only )?supported on (?:SM|sm)_? ?\d"
          r"|only (?:supports?|supported on|available on).{0,40}(?:Ampere|Hopper|Blackwell|compute capability)"
          r"|FlashAttention only supports|requires? (?:a )?(?:GPUs? with )?compute capability|requires? (?:a )?(?:Hopper|Blackwell)"
          r"|at least SM ?\d+|SM ?\d+ (?:is |are )?not supported|[Uu]nsupported (?:gpu|GPU|CUDA|compute) (?:architecture|capability)"

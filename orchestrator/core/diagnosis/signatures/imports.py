@@ -27,10 +27,10 @@ SIGNATURES: tuple[Signature, ...] = (
          "RuntimeError: operator torchvision::nms does not exist", "the operator logged in", weight=3),
     root("abi.import-name", "abi_mismatch",
          ("cannot import name", "numpy.dtype size changed", "numpy.core.multiarray", "compiled using NumPy 1.x", "binary incompatib", "incompatible version",
-          "version mismatch", "Version mismatch", "less than the minimum required version", "is already used by a Transformers config", "requires torch",
+          "version mismatch", "Version mismatch", "minimum required version", "is already used by a Transformers config", "requires torch",
           "is required but found", "is incompatible with", "ContextualVersionConflict", "is not compatible with", "version conflict", "pip install -U",
           "Please upgrade", "please upgrade", "Please update", "Please install"),
-         r"cannot import name '|size changed, may indicate binary incompatib|numpy\.core\.multiarray failed to import|compiled using NumPy 1\.x|less than the minimum required version"
+         r"cannot import name '|size changed, may indicate binary incompatib|numpy\.core\.multiarray failed to import|compiled using NumPy 1\.x|less than the minimum required version|minimum required version \S+ is not installed"
          r"|is already used by a Transformers config|(?:Error|Exception): .*[Vv]ersion mismatch|is required (?:but|for a normal functioning).*found|ContextualVersionConflict"
          r"|(?:requires|needs) (?:torch|transformers|flashinfer|sgl.kernel|triton|numpy|vllm|ray)\S*\s?(?:[<>=!~]=|version)|(?:transformers|flashinfer|sgl.kernel|triton|torch|ray|vllm|numpy)\S* (?:version )?\S* ?is (?:incompatible|not compatible) with",
          "installed packages do not fit one another", "install the versions that this engine pins",

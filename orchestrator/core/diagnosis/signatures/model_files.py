@@ -31,13 +31,13 @@ SIGNATURES: tuple[Signature, ...] = (
          "ValueError: Couldn't instantiate the backend tokenizer from one of:", "tokenizer.json loaded", knobs=("--tokenizer-path", "--tokenizer")),
     root("model.architecture", "model_files",
          ("does not recognize this architecture", "Model architectures", "Cannot find model module", "are not supported for now", "Unrecognized configuration class", "Unrecognized model in",
-          "KeyError: '", "has no vLLM implementation", "has no SGLang implementation", "Cannot find the config file for", "Unsupported architectures", "does not have `model_type`", "No supported config format",
-          "Invalid model architecture", "failed to be inspected", "model type `"),
+          "has no vLLM implementation", "has no SGLang implementation", "Cannot find the config file for", "Unsupported architectures", "does not have `model_type`", "No supported config format",
+          "Invalid model architecture", "failed to be inspected"),
          r"does not recognize this architecture|Model architectures \[.*\] (?:are not supported|failed)|Cannot find model module|Unrecognized (?:configuration class|model in)|has no (?:vLLM|SGLang|sglang) implementation"
          r"|[Uu]nsupported architectures?:? \[?'?\w+For|No supported config format|Cannot find the config file for|Invalid model architecture|Model architecture \S+ (?:is )?not supported",
          "this version does not know the model's architecture, or its module could not be imported",
          "a newer engine and transformers, or a converted checkpoint; look for an ignored import error of that module",
-         "ValueError: Model architectures ['FooForCausalLM'] are not supported for now.", "Resolved architecture: Qwen2ForCausalLM"),
+         "ValueError: Model architectures ['FooForCausalLM'] are not supported for now.", "Resolved architecture: Qwen2ForCausalLM", weight=4),
     root("model.config-key", "model_files", ("KeyError: '",), r"KeyError: '\w+'",
          "the model's type is not registered, or a key is missing in its configuration", "a version that knows it, or a converted checkpoint",
          'Traceback (most recent call last):\n  File "/x/transformers/models/auto/configuration_auto.py", line 756, in __getitem__\n'
