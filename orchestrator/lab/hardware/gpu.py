@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,19 @@ class Holder:
     index: int
     pid: int
     memory_mib: int
+
+
+def visible(env: Mapping[str, str], count: int) -> list[int]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves of `count`, in its order, up to the first entry it cannot read."""
+    text = env.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return list(range(count))
+    chosen = []
+    for part in text.split(","):
+        if not part.strip().isdecimal() or int(part) >= count:
+            break
+        chosen.append(int(part))
+    return chosen
 
 
 class Device:

@@ -19,14 +19,18 @@ FLAGS_WITHOUT_EFFECT = frozenset({"port", "host", "weight_version", "nccl_port",
 VARIABLES = ("NCCL_", "SGLANG_")
 
 
-def treatment_digest(flags: Mapping[str, Any], env: Mapping[str, str], source: Path) -> str:
-    """A digest of the resolved flags, the NCCL and SGLang variables, and every Python file below `source`."""
+def treatment_digest(root: Path, flags: Mapping[str, Any], env: Mapping[str, str], source: Path) -> str:
+    """A digest of the resolved flags, the NCCL and SGLang variables, and every Python file below `source`.
+
+    Where the lab lies does not count: paths below `root` are taken relative to it.
+    """
     read = {
         "flags": {k: v for k, v in sorted(flags.items()) if k not in FLAGS_WITHOUT_EFFECT},
         "env": {k: v for k, v in sorted(env.items()) if k.startswith(VARIABLES) and not _is_place(k)},
         "source": source_digest(source),
     }
-    return hashlib.sha256(json.dumps(read, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    text = json.dumps(read, sort_keys=True, default=str).replace(f"{root}/", "")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def source_digest(source: Path) -> str:

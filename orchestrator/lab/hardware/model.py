@@ -78,7 +78,7 @@ class Machine:
 
     gpu_count: int = constant(8, "GPUs", "S", "how many there are")
     gpu_name: str = constant("NVIDIA RTX PRO 6000 Blackwell Server Edition", "text", "S", "what they are")
-    compute_capability: str = constant("12.0", "version", "S", "SM120")
+    compute_capability: str = constant("12.0", "version", "S", "the architecture, SM120")
     gpu_memory_mib: int = constant(97887, "MiB", "A", "memory of each; the data sheet says 96 GB")
     idle_memory_mib: int = constant(0, "MiB", "A", "memory in use when nobody holds the GPU")
     stranger_memory_mib: int = constant(1024, "MiB", "A", "memory ascribed to a holder that registered none")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 from lab_hardware import settings
+from lab_hardware.gpu import visible
 
 
 def is_available() -> bool:
-    return settings().machine.gpu_count > 0
+    return device_count() > 0
 
 
 def device_count() -> int:
-    return settings().machine.gpu_count
+    return len(visible(os.environ, settings().machine.gpu_count))
 
 
 def get_device_capability(device: int = 0) -> tuple[int, int]:

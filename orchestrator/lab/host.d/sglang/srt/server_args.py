@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from lab_hardware import settings
 
 from sglang.srt.utils.common import is_sm90_supported, is_sm100_supported, is_sm120_supported
@@ -71,7 +72,7 @@ FLAGS: dict[str, tuple[type, Any]] = {
     "speculative-eagle-topk": (int, None),
     "speculative-num-draft-tokens": (int, None),
 }
-ALIASES = {"model-path": ["--model"], "mem-fraction-static": [], "random-seed": ["--seed"]}
+ALIASES = {"model-path": ["--model"]}
 SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN")
 FUSED_ARCHITECTURES = ["DeepseekV3ForCausalLM", "Qwen3MoeForCausalLM", "KimiK25ForConditionalGeneration"]
 
@@ -131,8 +132,8 @@ class ServerArgs:
 
     def _handle_defaults(self) -> None:
         constants = settings().constants
-        if self.tp_size > settings().machine.gpu_count:
-            raise ValueError(f"tp_size {self.tp_size} exceeds the {settings().machine.gpu_count} GPUs that are there")
+        if self.tp_size > torch.cuda.device_count():
+            raise ValueError(f"tp_size {self.tp_size} exceeds the {torch.cuda.device_count()} GPUs that are visible")
         if self.tp_size % self.ep_size:
             raise ValueError(f"tp_size {self.tp_size} must be divisible by ep_size {self.ep_size}")
         if self.moe_a2a_backend != "none" and self.ep_size != self.tp_size:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lab_hardware import settings
 from lab_hardware.faults import Faults
-from lab_hardware.gpu import forget_the_dead, holders
+from lab_hardware.gpu import forget_the_dead, holders, visible
 from lab_hardware.model import Noise
 
 from sglang.srt.managers.detokenizer_manager import run_detokenizer_process
@@ -61,6 +61,7 @@ class Engine:
         used_mib = [here.machine.idle_memory_mib] * here.machine.gpu_count
         for holder in holders(here.root, stranger_mib=here.machine.stranger_memory_mib):
             used_mib[holder.index] += holder.memory_mib
+        gpus = visible(os.environ, here.machine.gpu_count)
         if (fault := faults.of("orphan")) is not None:
             leave_orphan(fault.seconds)
         pairs = [socket.socketpair() for _ in range(server_args.tp_size)]
@@ -76,7 +77,8 @@ class Engine:
                     rank,
                     Pipe(theirs),
                     main_pid=self._main_pid,
-                    used_mib=used_mib[rank],
+                    gpu=gpus[rank],
+                    used_mib=used_mib[gpus[rank]],
                     noise=noise,
                     faults=faults,
                 )

@@ -291,7 +291,7 @@ def launch_server(server_args: ServerArgs) -> int:
     number = launches.start(here.root)
     faults = read_faults(here.root / "faults.json", os.environ, number)
     source = Path(sglang.__path__[0])
-    treatment = launches.treatment_digest(server_args.values, os.environ, source)
+    treatment = launches.treatment_digest(here.root, server_args.values, os.environ, source)
     repetition = launches.repetition(here.root, treatment)
     noise = Noise(here.constants, seed=here.seed, treatment=treatment, repetition=repetition)
     signals = Signals()

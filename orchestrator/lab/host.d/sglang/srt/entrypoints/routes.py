@@ -44,7 +44,7 @@ class Routes:
         self._states: dict[int, requests.State] = {}
         self._flushes: dict[int, Connection] = {}
         self._totals = requests.Totals()
-        self._answered = 0
+        self._streamed = 0
         self.max_total_num_tokens = 0
 
     @property
@@ -54,9 +54,8 @@ class Routes:
 
     @property
     def was_used_to_the_end(self) -> bool:
-        """Whether somebody beside the warm-up got answers, and nobody's was cut short."""
-        warmups = 0 if self._args.skip_server_warmup else 1
-        return self._answered > warmups and not self._totals.aborted and not self.active
+        """Whether streams were answered, as a benchmark asks for them, and no answer was cut short."""
+        return self._streamed > 0 and not self._totals.aborted and not self.active
 
     def answer(self, connection: Connection, request: HttpRequest) -> int:
         """Begin to answer; the result is the status for the access log."""
@@ -165,7 +164,7 @@ class Routes:
     def _finish(self, state: requests.State) -> None:
         del self._states[state.rid]
         if state.style != "health":
-            self._answered += state.finish_reason is not None
+            self._streamed += state.is_stream and state.finish_reason is not None
             requests.add_up(self._totals, state)
         self._server.on_idle()
 

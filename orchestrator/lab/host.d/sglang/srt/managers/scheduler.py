@@ -182,6 +182,7 @@ def run_scheduler_process(
     pipe: Pipe,
     *,
     main_pid: int,
+    gpu: int,
     used_mib: float,
     noise: Noise,
     faults: Faults,
@@ -193,7 +194,7 @@ def run_scheduler_process(
     if label:
         set_rank(label)
     try:
-        runner = ModelRunner(server_args, rank, used_mib=used_mib, faults=faults)
+        runner = ModelRunner(server_args, rank, gpu=gpu, used_mib=used_mib, faults=faults)
         if rank == 0:
             log(
                 f"max_total_num_tokens={runner.max_total_num_tokens}, "

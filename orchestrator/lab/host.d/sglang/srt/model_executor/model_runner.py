@@ -38,14 +38,14 @@ class Memory:
 class ModelRunner:
     """Raises what the gates and the machine raise; `setup` is what the passes cost."""
 
-    def __init__(self, server_args: ServerArgs, rank: int, *, used_mib: float, faults: Faults) -> None:
+    def __init__(self, server_args: ServerArgs, rank: int, *, gpu: int, used_mib: float, faults: Faults) -> None:
         self.server_args = server_args
         self.rank = rank
         self._faults = faults
         self._free_mib = settings().machine.gpu_memory_mib - used_mib
         self._hang("init")
         self.communicator = self._init_torch_distributed()
-        self.device = Device(settings().root, rank)
+        self.device = Device(settings().root, gpu)
         self.memory = self._load_model()
         self.model = KimiK25ForConditionalGeneration()
         self.max_total_num_tokens = self._init_memory_pool()
