@@ -18,7 +18,7 @@ _HEADER = struct.Struct("<4sIII")  # magic, flags, mtime or half a hash, size
 
 
 def compiled_names(names: Iterable[str], source: str) -> List[str]:
-    """Those of `names` that an interpreter takes for compiled forms of `source` (`a.cpython-311.opt-1.pyc`)."""
+    """Those of `names` that an interpreter takes for compiled forms of `source` (`a.cpython-311.pyc`)."""
     stem, extension = os.path.splitext(os.path.basename(source))
     if extension != ".py":
         return []

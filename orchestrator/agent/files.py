@@ -189,8 +189,11 @@ def _swap(fs: Fs, stage: str, path: str) -> None:
     else:
         return
     _link(fs, path, _spare(stage))
-    fs.sync_dir(os.path.dirname(stage))  # else the rename could become durable alone, and the original be lost
+    # Each step durable before the next: a rename that survives a power cut alone would lose the only copy.
+    fs.sync_dir(os.path.dirname(stage))
     fs.rename(stage, path)
+    fs.sync_dir(os.path.dirname(path))
+    fs.sync_dir(os.path.dirname(stage))
     fs.rename(_spare(stage), stage)
 
 
