@@ -196,6 +196,21 @@ def wait_for_end(grips: Iterable[Grip], timeout_s: float) -> None:
     poller.poll(max(timeout_s, 0) * 1000)
 
 
+def kill_and_wait(identity: Identity, boot: str, timeout_s: float) -> bool:
+    """SIGKILL to exactly this process; whether it is gone. The agent ends an older one of its holder this way too."""
+    grip = Grip.take(identity, boot)
+    if grip is None:
+        return True
+    try:
+        grip.send(signal.SIGKILL)
+        deadline = time.monotonic() + timeout_s
+        while not grip.has_ended() and time.monotonic() < deadline:
+            wait_for_end([grip], POLL_S)
+        return grip.has_ended()
+    finally:
+        grip.close()
+
+
 def why_alive(stat: processes.Stat | None) -> str:
     """One sentence on a process that did not go."""
     if stat is None:

@@ -7,7 +7,6 @@ imported before the fork: the archive it came from may be gone by then.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -15,152 +14,24 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from orchestrator.agent import ending, kernel, leftovers, processes, spawn
+from orchestrator.agent import ending, guardsocket, kernel, leftovers, processes, spawn
 from orchestrator.agent.errors import AgentError, failed
 from orchestrator.agent.fs import Fs
+from orchestrator.agent.guardsocket import Peer
 from orchestrator.agent.lease import Lease, read_lease
-from orchestrator.agent.processes import Grip, Identity
-from orchestrator.agent.rpc import FrameError, Wire, pack
+from orchestrator.agent.processes import Identity
 from orchestrator.agent.runs import Run
 from orchestrator.agent.tree import Tree
 
-SOCKET = "guard.sock"
-LOG = "guard.log"
 LEASE = "lease"
-START_S = 10.0
 _LOOK_S = 5.0
 """The longest sleep. poll() does not count suspended time, the lease does."""
 _RETRY_S = 2.0
 _TRIES = 30
 _MAX_DIFFERENCES = 50
 _AGENT_S = 5.0
-
-
-class Nursery:
-    """The agent's side: a child with one thread that forks guards, and leaves with the agent."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._wire_socket = ours
-        agent = os.getpid()
-        self._pid = os.fork()
-        if self._pid == 0:
-            _rear(theirs, agent)
-        theirs.close()
-
-    def start_guard(self, params: Mapping[str, Any]) -> Identity:
-        """Returns when the guard listens. Raises `refused` when it cannot."""
-        self._wire_socket.settimeout(START_S)
-        self._wire_socket.sendall(pack(params))
-        try:
-            answer = _receive(self._wire_socket)
-        except (OSError, FrameError) as error:
-            raise AgentError("refused", f"the guard did not start: {error}", hint="see guard.log") from error
-        if answer is None or "error" in answer:
-            said = (answer or {}).get("error", "its process ended")
-            raise AgentError("refused", f"the guard did not start: {said}", hint="nothing was changed")
-        return Identity(answer["pid"], answer["start_ticks"], answer["boot_id"])
-
-
-def _receive(sock: socket.socket) -> Optional[Dict[str, Any]]:
-    """One frame from a blocking socket with a timeout."""
-    data = b""
-    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
-        block = sock.recv(65536)
-        if not block:
-            return None
-        data += block
-    result: Dict[str, Any] = json.loads(data[4:])
-    return result
-
-
-def _rear(sock: socket.socket, agent: int) -> NoReturn:
-    """The nursery: holds nothing of the agent's but the socket, so that no channel stays open for it."""
-    try:
-        kernel.set_name("orc-nursery")
-        null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(null, fd)
-        kernel.close_all_but({0, 1, 2, sock.fileno()})
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        boot = processes.boot_id()
-        parent = processes.identity_of(agent, boot)
-        wire = Wire(sock.fileno(), sock.fileno())
-        while True:
-            params = wire.receive()
-            if params is None:
-                break
-            child = os.fork()
-            if child == 0:
-                os.setsid()
-                if os.fork() == 0:
-                    _guard(sock, params, parent, boot)
-                os._exit(0)
-            os.waitpid(child, 0)
-    finally:
-        os._exit(0)
-
-
-def _guard(sock: socket.socket, params: Mapping[str, Any], agent: Optional[Identity], boot: str) -> NoReturn:
-    code = 1
-    try:
-        log = os.open(os.path.join(params["state_dir"], LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(log, 2)
-        os.close(log)
-        os.chdir("/")
-        kernel.set_name("orc-guard")
-        kernel.become_subreaper()
-        guard = Guard(params, agent, boot)
-        me = processes.identity_of(os.getpid(), boot)
-        assert me is not None
-        sock.sendall(pack({"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": boot}))
-        sock.close()
-        guard.watch()
-        code = 0
-    except BaseException as error:
-        traceback.print_exc()
-        if sock.fileno() >= 0:
-            sock.sendall(pack({"error": f"{type(error).__name__}: {error}"}))
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
-class _Peer:
-    """A connected agent. What it sends is cut into frames as it comes."""
-
-    def __init__(self, sock: socket.socket, identity: Optional[Identity]) -> None:
-        self.sock, self.identity = sock, identity
-        self._data = b""
-
-    def frames(self) -> Optional[List[Dict[str, Any]]]:
-        """Complete frames; None at the end of the connection."""
-        try:
-            block = self.sock.recv(1 << 16)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        if not block:
-            return None
-        self._data += block
-        found = []
-        while len(self._data) >= 4 and len(self._data) >= 4 + int.from_bytes(self._data[:4], "big"):
-            size = 4 + int.from_bytes(self._data[:4], "big")
-            found.append(json.loads(self._data[4:size]))
-            self._data = self._data[size:]
-        return found
-
-    def send(self, message: Mapping[str, Any]) -> bool:
-        """False when it cannot take a message of some bytes: stopped for good, or gone."""
-        try:
-            self.sock.sendall(pack(message))
-        except OSError:
-            return False
-        return True
 
 
 class Guard:
@@ -174,12 +45,12 @@ class Guard:
         self._lease: Optional[Lease] = None  # as last read
         self._tree: Optional[Tree] = None  # once we hold the lock
         self._tries = 0
-        self._peers: Dict[int, _Peer] = {}
+        self._peers: Dict[int, Peer] = {}
         self._runs: Dict[int, Run] = {}  # pid of a server's main process → its run
         self._exits: Dict[str, Dict[str, Any]] = {}
         self._leaving = False
         self._wakeup = _receive_signals()
-        self._listener = listen(self._state_dir)
+        self._listener = guardsocket.listen(self._state_dir)
         self._requests: Dict[str, Callable[[Mapping[str, Any]], Dict[str, Any]]] = {
             "hello": self._hello,
             "launch": self._launch,
@@ -194,7 +65,7 @@ class Guard:
                 break
             self._wait(min(left_s if left_s > 0 else _RETRY_S, _LOOK_S))
         # Whoever listens at this name from now on is another guard.
-        unlink_socket(self._state_dir)
+        guardsocket.unlink_socket(self._state_dir)
 
     def _lease_left_s(self) -> float:
         """Zero or less: over, or of another boot. A record caught half written is read again."""
@@ -239,9 +110,9 @@ class Guard:
         sock, _ = self._listener.accept()
         sock.settimeout(1.0)
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        self._peers[sock.fileno()] = _Peer(sock, processes.identity_of(kernel.peer_of(raw), self._boot))
+        self._peers[sock.fileno()] = Peer(sock, processes.identity_of(kernel.peer_of(raw), self._boot))
 
-    def _serve(self, peer: _Peer) -> None:
+    def _serve(self, peer: Peer) -> None:
         frames = peer.frames()
         if frames is None:
             self._drop(peer)
@@ -259,7 +130,7 @@ class Guard:
                 self._drop(peer)
                 return
 
-    def _drop(self, peer: _Peer) -> None:
+    def _drop(self, peer: Peer) -> None:
         """An agent that is gone changes nothing: the lease runs on, and another may come."""
         del self._peers[peer.sock.fileno()]
         peer.sock.close()
@@ -352,7 +223,7 @@ class Guard:
             agents.add(Identity(self._lease.host_pid, self._lease.start_ticks, self._lease.boot_id))
         for agent in agents:
             if agent is not None:
-                kill_and_wait(agent, self._boot, _AGENT_S)
+                ending.kill_and_wait(agent, self._boot, _AGENT_S)
 
     def _undo(self, tree: Tree) -> None:
         launch = tree.open_launch()
@@ -395,21 +266,6 @@ class Guard:
         return left
 
 
-def kill_and_wait(identity: Identity, boot: str, timeout_s: float) -> bool:
-    """SIGKILL to exactly this process; whether it is gone. The agent ends an older one of its holder this way too."""
-    grip = Grip.take(identity, boot)
-    if grip is None:
-        return True
-    try:
-        grip.send(signal.SIGKILL)
-        deadline = time.monotonic() + timeout_s
-        while not grip.has_ended() and time.monotonic() < deadline:
-            ending.wait_for_end([grip], ending.POLL_S)
-        return grip.has_ended()
-    finally:
-        grip.close()
-
-
 def _receive_signals() -> int:
     """Read end of a pipe that turns readable when a child ends. Other signals that would end us are ignored."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
@@ -419,48 +275,3 @@ def _receive_signals() -> int:
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     return read
-
-
-def listen(state_dir: str) -> socket.socket:
-    """A listening socket at `guard.sock`, whatever the length of the path. Whoever had the name before is dead: the
-    caller's agent holds the lock of the tree and asked."""
-    unlink_socket(state_dir)
-    with _Folder(state_dir) as folder:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.bind(f"{folder}/{SOCKET}")
-    sock.listen(4)
-    return sock
-
-
-def dial(state_dir: str, timeout_s: float) -> Optional[socket.socket]:
-    """A connection to the living guard of this tree, or None."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(timeout_s)
-    try:
-        with _Folder(state_dir) as folder:
-            sock.connect(f"{folder}/{SOCKET}")
-    except (FileNotFoundError, ConnectionRefusedError):
-        sock.close()
-        return None
-    return sock
-
-
-def unlink_socket(state_dir: str) -> None:
-    try:
-        os.unlink(os.path.join(state_dir, SOCKET))
-    except FileNotFoundError:
-        return
-
-
-class _Folder:
-    """A short name for a directory: socket paths hold 107 bytes."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> str:
-        self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._fd}"
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from orchestrator.agent import guard
+from orchestrator.agent import guardsocket
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.rpc import FrameError, Wire, pack
@@ -40,7 +40,7 @@ class GuardLink:
         cls, state_dir: str, boot: str, on_exit: Callable[[Dict[str, Any]], None], on_lost: Callable[[], None]
     ) -> Optional[GuardLink]:
         """None when no guard of this tree lives."""
-        sock = guard.dial(state_dir, REPLY_S)
+        sock = guardsocket.dial(state_dir, REPLY_S)
         return cls(sock, boot, on_exit, on_lost) if sock is not None else None
 
     def call(self, do: str, arguments: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:

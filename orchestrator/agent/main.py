@@ -13,7 +13,7 @@ from orchestrator.agent import ending, holders, probes, processes, web
 from orchestrator.agent.cache import Cache
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
-from orchestrator.agent.guard import Nursery
+from orchestrator.agent.nursery import Nursery
 from orchestrator.agent.rpc import Dispatcher, FrameError, Handle, Route, Wire
 from orchestrator.agent.session import Session
 from orchestrator.agent.tree import Tree

@@ -10,11 +10,12 @@ import secrets
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from orchestrator.agent import decode, ending, guard, processes, ready
+from orchestrator.agent import decode, ending, processes, ready
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardlink import GuardLink
 from orchestrator.agent.manifest import manifest
+from orchestrator.agent.nursery import LOG, Nursery
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.runs import Run, list_runs
 from orchestrator.agent.server import Server
@@ -30,7 +31,7 @@ Emit = Callable[[str, Dict[str, Any]], None]
 class Session:
     """One tree, from `open` to `close`. `nursery` starts a guard when the first change comes."""
 
-    def __init__(self, request: Mapping[str, Any], nursery: guard.Nursery, boot: str, emit: Emit) -> None:
+    def __init__(self, request: Mapping[str, Any], nursery: Nursery, boot: str, emit: Emit) -> None:
         self._nursery, self._boot, self._emit = nursery, boot, emit
         self._fs = Fs()
         self._guarded = [str(path) for path in request["guarded"]]
@@ -52,7 +53,7 @@ class Session:
 
     def _kill_agent(self, identity: Dict[str, Any]) -> bool:
         named = Identity(int(identity["pid"]), int(identity["start_ticks"]), str(identity["boot_id"]))
-        return guard.kill_and_wait(named, self._boot, _AGENT_S)
+        return ending.kill_and_wait(named, self._boot, _AGENT_S)
 
     def describe(self) -> Dict[str, Any]:
         """The reply to `open`."""
@@ -107,7 +108,7 @@ class Session:
             if not self._connect_guard():
                 self._nursery.start_guard(params)
                 if not self._connect_guard():
-                    raise AgentError("refused", "the guard ended at once", {"log": guard.LOG}, "nothing was changed")
+                    raise AgentError("refused", "the guard ended at once", {"log": LOG}, "nothing was changed")
         assert self._link is not None
         return self._link
 
