@@ -1,0 +1,33 @@
+"""Findings and audit trail of a campaign, for people and for programs. Blind to where the records come from."""
+
+from __future__ import annotations
+
+from typing import Literal, TextIO
+
+from orchestrator.core.records import CampaignView
+from orchestrator.errors import UsageError
+from orchestrator.report.machine import CsvRows, write_csv, write_json, write_jsonl
+from orchestrator.report.pull_request import markdown_lines
+
+Format = Literal["md", "json", "csv", "jsonl"]
+FORMATS: tuple[Format, ...] = ("md", "json", "csv", "jsonl")
+
+__all__ = ["FORMATS", "CsvRows", "Format", "export"]
+
+
+def export(view: CampaignView, format: Format, out: TextIO, *, rows: CsvRows = "findings") -> None:
+    """Write the report. `rows` says what a row of CSV is. An unknown format → `UsageError`.
+
+    Only a page of experiments and events is in memory at a time.
+    """
+    if format == "md":
+        for line in markdown_lines(view):
+            out.write(line + "\n")
+    elif format == "json":
+        write_json(view, out)
+    elif format == "jsonl":
+        write_jsonl(view, out)
+    elif format == "csv":
+        write_csv(view, out, rows)
+    else:
+        raise UsageError(f"there is no export format {format!r}", hint=f"One of: {', '.join(FORMATS)}.")

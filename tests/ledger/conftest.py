@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ledger_story import Clock, Story
 
 from orchestrator.ledger import Ledger, open_ledger
+from tests.ledger.ledger_story import Clock, Story
 
 
 @pytest.fixture

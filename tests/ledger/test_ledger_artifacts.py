@@ -4,11 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
-from ledger_story import PROOF, Clock, Story
 
 from orchestrator.core.records import ArtifactRecord, Verdict
 from orchestrator.errors import Refused
 from orchestrator.ledger import Ledger, Retention
+from tests.ledger.ledger_story import PROOF, Clock, Story
 
 EVERYTHING = Retention(log_days=0.0, total_bytes=0)
 DAY_S = 86400.0

@@ -4,9 +4,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from ledger_story import Clock, Story
 
 from orchestrator.ledger import Ledger, open_ledger
+from tests.ledger.ledger_story import Clock, Story
 
 FREE = "DROP TRIGGER event_is_never_updated; DROP TRIGGER event_is_never_deleted; "
 """What somebody who really wants to change history has to do first."""

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledger_story import PROOF, Clock, Story, hypothesis
 from pydantic import ValidationError
 
 from orchestrator.core.model import Inventory
@@ -13,6 +12,7 @@ from orchestrator.core.records import Conclusion, RevertProof, Sample, Verdict
 from orchestrator.errors import Bug, UsageError
 from orchestrator.ledger import Ledger, open_ledger
 from orchestrator.ledger.base import storable
+from tests.ledger.ledger_story import PROOF, Clock, Story, hypothesis
 
 
 def test_an_experiment_reads_back_with_all_its_parts(ledger: Ledger, story: Story) -> None:

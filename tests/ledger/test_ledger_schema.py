@@ -10,13 +10,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from ledger_story import Clock
 from sqlalchemy import create_engine
 
 import orchestrator.ledger
 from orchestrator.errors import Refused, UsageError
 from orchestrator.ledger import Ledger, open_ledger, schema
 from orchestrator.ledger.tables import Table
+from tests.ledger.ledger_story import Clock
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,13 +4,13 @@ import stat
 from pathlib import Path
 
 import pytest
-from ledger_story import PROOF, Clock, hypothesis
 
 from orchestrator.core.model import Inventory
 from orchestrator.core.records import Conclusion, Sample, Verdict
 from orchestrator.core.secrets import Masker
 from orchestrator.errors import Refused
 from orchestrator.ledger import Ledger, open_ledger
+from tests.ledger.ledger_story import PROOF, Clock, hypothesis
 
 SECRET = "hunter2-and-more"
 

@@ -12,18 +12,17 @@ import threading
 from pathlib import Path
 
 import pytest
-from ledger_story import Clock, Story
 
 from orchestrator.core.records import Verdict
 from orchestrator.errors import Bug, Busy, Refused
 from orchestrator.ledger import Ledger, database, open_ledger
+from tests.ledger.ledger_story import Clock, Story
 
 ROOT = Path(__file__).parents[2]
 WRITER = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from ledger_story import Story, PROOF
+from tests.ledger.ledger_story import Story, PROOF
 from orchestrator.core.records import Conclusion, Sample, Verdict
 from orchestrator.ledger import open_ledger
 
@@ -50,8 +49,8 @@ while True:
 
 
 def start_writer(state_dir: Path) -> subprocess.Popen[str]:
-    here = str(Path(__file__).parent)
-    arguments = [sys.executable, "-c", WRITER, str(state_dir), here]
+
+    arguments = [sys.executable, "-c", WRITER, str(state_dir)]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
