@@ -250,7 +250,7 @@ class _Builder:
         self.document.values[path] = node.at
         self.count += 1
         if self.count > _MOST_VALUES or len(path) > _MOST_DEPTH:
-            raise self._hopeless("the anchors of this file unfold into too much", node.at)
+            raise self._hopeless("this file holds too many values, or its anchors unfold into them", node.at)
         if node.pairs is not None:
             data: dict[str, Any] = {}
             self._fill(data, node.pairs, path)

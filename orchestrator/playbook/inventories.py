@@ -38,6 +38,10 @@ def parts(model: type[_M], value: object) -> dict[str, _M | None]:
     return {name: as_written(model, item) for name, item in value.items()} if isinstance(value, dict) else {}
 
 
+class NoHost(PlaybookError):
+    """Nothing says where it shall run. The playbook may be right all the same."""
+
+
 @dataclass
 class Stock:
     """Hosts and targets as found, broken ones included (None), and where they were found."""
@@ -90,7 +94,7 @@ def find_stock(
     elif last_seen is not None:
         stock = Stock(LAST_SEEN, last_seen.hosts, last_seen.targets)
     else:
-        raise PlaybookError([_no_inventory(path, candidates)])
+        raise NoHost([_no_inventory(path, candidates)])
     stock.targets = {**own.targets, **stock.targets} if hosts_file else {**stock.targets, **own.targets}
     if stock.document is not None:
         problems += check_targets(stock.document, stock.targets)
@@ -112,7 +116,8 @@ def _no_inventory(path: Path, looked_in: list[Path]) -> Problem:
 
 
 def choose_host(stock: Stock, playbook: Document, wanted: str | None) -> str:
-    """The name of the host: as asked for, as the playbook says, or the only one. Raises `PlaybookError`."""
+    """The name of the host: as asked for, as the playbook says, or the only one. Raises `NoHost`, and
+    `PlaybookError` for a name that is not there."""
     names = list(stock.hosts)
     hint = f"hosts in {stock.origin}: {', '.join(names) or 'none'}"
     written = playbook.data.get("host")
@@ -122,7 +127,7 @@ def choose_host(stock: Stock, playbook: Document, wanted: str | None) -> str:
         if len(names) == 1:
             return names[0]
         what = "there are several hosts; say which" if names else "the inventory has no hosts"
-        raise PlaybookError([Problem(what, place, hint)])
+        raise NoHost([Problem(what, place, hint)])
     if name not in names:
         meant = suggest(name, names, f"hosts in {stock.origin}")
         raise PlaybookError([Problem(f"there is no host `{name}`", place, meant, {"hosts": ", ".join(names)})])

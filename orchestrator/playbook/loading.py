@@ -17,7 +17,7 @@ from orchestrator.errors import Bug, Place, PlaybookError, Problem
 from orchestrator.playbook.attachments import Attachments, read_attachments
 from orchestrator.playbook.complaints import problems_in
 from orchestrator.playbook.document import Document, read_document
-from orchestrator.playbook.inventories import Stock, as_written, choose_host, find_stock, parts
+from orchestrator.playbook.inventories import NoHost, Stock, as_written, choose_host, find_stock, parts
 from orchestrator.playbook.references import check_references
 from orchestrator.playbook.schema import shape_of
 from orchestrator.playbook.settings import check_contradictions, check_effect, check_settings
@@ -95,12 +95,24 @@ def check(
     cwd: Path | None = None,
     last_seen: Inventory | None = None,
     host: str | None = None,
+    needs_host: bool = True,
 ) -> list[Problem]:
-    """All problems that `load` would raise, in the order of the file."""
-    return _read(path, hosts_file, cwd or Path.cwd(), last_seen, host).problems
+    """All problems that `load` would raise, in the order of the file.
+
+    With `needs_host=False` it is no problem that nothing says where the campaign shall run.
+    """
+    return _read(path, hosts_file, cwd or Path.cwd(), last_seen, host, needs_host=needs_host).problems
 
 
-def _read(path: Path, hosts_file: Path | None, cwd: Path, last_seen: Inventory | None, host: str | None) -> _Findings:
+def _read(
+    path: Path,
+    hosts_file: Path | None,
+    cwd: Path,
+    last_seen: Inventory | None,
+    host: str | None,
+    *,
+    needs_host: bool = True,
+) -> _Findings:
     found = _Findings()
     try:
         found.document, problems = read_document(path)
@@ -114,6 +126,8 @@ def _read(path: Path, hosts_file: Path | None, cwd: Path, last_seen: Inventory |
         found.problems += problems
         found.host_name = choose_host(found.stock, found.document, host)
         found.target = _target(found.stock, found.host_name)
+    except NoHost as error:
+        found.problems += error.problems if needs_host else []
     except PlaybookError as error:
         found.problems += error.problems
     if found.document is not None:

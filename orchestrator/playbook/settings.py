@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.core.model import ArgsChange, Change, Context, EnvChange, FileChange, FlagValue, Hypothesis, Target
 from orchestrator.core.patching.paths import UnsafePath, safe_path
 from orchestrator.core.units import parse_duration
+from orchestrator.core.versions import BadVersion, satisfies
 from orchestrator.errors import Problem
 from orchestrator.playbook.document import Document, KeyPath
 
@@ -18,6 +19,7 @@ _SPANS = {"nnodes": 1, "node-rank": 0}
 
 _POSITIVE = ("lease", "limit", "stall", "connect_timeout", "keepalive")
 _TIMES = ("ttft_ms", "itl_ms")
+_CAPABILITY = re.compile(r"([0-9]+(\.[0-9]+)?|(sm|compute)_?[0-9]{2,3})[af]?", re.IGNORECASE)
 
 
 def check_settings(document: Document) -> Iterator[Problem]:
@@ -30,6 +32,7 @@ def check_settings(document: Document) -> Iterator[Problem]:
         if path[-1:] and path[-1] in _POSITIVE and _is_zero(value):
             yield document.problem(f"`{path[-1]}` must be more than nothing", path)
     yield from _direction(document)
+    yield from _requirements(document)
     yield from _paths(document)
 
 
@@ -124,6 +127,21 @@ def _direction(document: Document) -> Iterator[Problem]:
     if isinstance(measure, dict) and measure.get("metric") in _TIMES and measure.get("direction", "higher") == "higher":
         path = ("measure", "direction" if "direction" in measure else "metric")
         yield document.problem(f"`{measure['metric']}` is a time: less is better", path, hint="direction: lower")
+
+
+def _requirements(document: Document) -> Iterator[Problem]:
+    """What no host can meet, since it cannot be read, would come out as not applicable everywhere."""
+    for path, value in _walk(document.data, ()):
+        if not isinstance(value, str):
+            continue
+        if path[-3:-1] == ("requires", "packages"):
+            try:
+                for part in value.split(","):
+                    satisfies("0", part)  # one at a time: the first that is unmet would hide the others
+            except BadVersion as error:
+                yield document.problem(str(error), path, hint="such as '>=0.5.22,<0.6', or '*' for present")
+        elif path[-3:-1] == ("requires", "gpu_arch") and not _CAPABILITY.fullmatch(value):
+            yield document.problem(f"{value!r} is not a compute capability", path, hint="such as '12.0'")
 
 
 def _paths(document: Document) -> Iterator[Problem]:

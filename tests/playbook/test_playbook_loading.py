@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.core.model import ArgsChange, EnvChange, Inventory, Playbook, SshHop
 from orchestrator.errors import PlaybookError
-from orchestrator.playbook import load, load_inventory
+from orchestrator.playbook import check, load, load_inventory
 
 Write = Callable[..., Path]
 
@@ -199,3 +199,13 @@ def test_effect_is_judged_in_its_contexts(write: Write) -> None:
     load(write(head + row.format("[plain, fast]")))
     with pytest.raises(PlaybookError, match="changes nothing"):
         load(write(head + row.format("fast")))
+
+
+def test_playbook_without_a_host(write: Write, tmp_path: Path) -> None:
+    """Where it shall run is a question of `load`; `check` can leave it out, yet not a wrong name."""
+    path = write(BARE)
+    assert len(check(path, cwd=tmp_path)) == 1
+    assert check(path, cwd=tmp_path, needs_host=False) == []
+    several = write(BARE + "hosts: {g: {target: {}}, h: {target: {}}}\n")
+    assert check(several, needs_host=False) == []
+    assert len(check(several, host="i", needs_host=False)) == 1

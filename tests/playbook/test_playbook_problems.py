@@ -151,6 +151,12 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "file leaves the tree": (
         one("claim: x\nchanges: [{file: {path: a/../../b, content: x}}]"), "7:27", "climbs out", "",
     ),
+    "no condition": (
+        one("claim: x\nrequires: {packages: {x: '>=3, 2.0'}}\nchanges: [{env: {B: 1}}]"), "7:28", "'2.0' is not", "",
+    ),
+    "no capability": (
+        one("claim: x\nrequires: {gpu_arch: [hopper]}\nchanges: [{env: {B: 1}}]"), "7:25", "compute capability", "12.0",
+    ),
     "no such patch": (one("claim: x\nchanges: [{patch: no.diff}]"), "7:21", "no.diff does not exist", ""),
     "no such source": (one("claim: x\nchanges: [{file: {path: p, from: no.txt}}]"), "7:36", "no.txt does not", ""),
     "patch is a folder": (one("claim: x\nchanges: [{patch: [.]}]"), "7:22", "is a directory", ""),
@@ -177,7 +183,7 @@ CASES: dict[str, tuple[str, str, str, str]] = {
     "anchors without end": (
         "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
         + "".join(f"{c}: &{c} [{','.join(['*' + p] * 10)}]\n" for p, c in zip("abcde", "bcdef", strict=True)),
-        "", "unfold into too much", "",
+        "", "too many values", "",
     ),
     "deep": ("a: " + "[" * 70 + "]" * 70, "1:64", "nested too deeply", ""),
 }  # fmt: skip
