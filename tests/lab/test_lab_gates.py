@@ -13,7 +13,7 @@ from tests.lab.lab_server import Server, change_setting, launched, replace_text
 
 PATCHES = Path(__file__).parents[2] / "patches"
 EAGLE = ("--speculative-algorithm", "EAGLE3")
-WITHOUT_FLAG = ("--tp-size", "8", "--cuda-graph-max-bs", "128")
+FORCED = {"SGLANG_FORCE_CUSTOM_AR_PCIE": "1"}
 
 
 def apply(lab: Lab, name: str) -> None:
@@ -130,18 +130,25 @@ def test_mscclpp_is_not_installed(lab: Lab) -> None:
         assert server.await_ready().stream().tps == pytest.approx(95.3, rel=0.08)
 
 
-def test_custom_all_reduce_needs_patch_variable_and_flag(lab: Lab) -> None:
-    """Only all three together reach 38 tok/s; without the patch there is SGLang's warning and no effect."""
-    forced = {"SGLANG_FORCE_CUSTOM_AR_PCIE": "1"}
-    with launched(lab, command=command_without_flag(lab), env=forced) as server:
+@pytest.mark.parametrize(
+    ("is_patched", "is_forced", "is_enabled"), [(False, True, True), (True, False, True), (True, True, False)]
+)
+def test_custom_all_reduce_needs_patch_variable_and_flag(
+    lab: Lab, is_patched: bool, is_forced: bool, is_enabled: bool
+) -> None:
+    """Any two of the three have no effect; the communicator that is not disabled says why."""
+    if is_patched:
+        apply(lab, "custom-all-reduce-pcie.patch")
+    command = command_without_flag(lab) if is_enabled else lab.server_command()
+    with launched(lab, command=command, env=FORCED if is_forced else {}) as server:
         assert server.await_ready().stream().tps == pytest.approx(82, rel=0.08)
-    assert "it's not supported on more than two PCIe-only GPUs" in server.log
+    assert ("it's not supported on more than two PCIe-only GPUs" in server.log) == is_enabled
+
+
+def test_forced_custom_all_reduce_is_slow(lab: Lab) -> None:
+    """Patch, variable and flag together reach 38 tok/s."""
     apply(lab, "custom-all-reduce-pcie.patch")
-    with launched(lab, env=forced) as server:
-        assert server.await_ready().stream().tps == pytest.approx(82, rel=0.08)
-    with launched(lab, command=command_without_flag(lab)) as server:
-        assert server.await_ready().stream().tps == pytest.approx(82, rel=0.08)
-    with launched(lab, command=command_without_flag(lab), env=forced) as server:
+    with launched(lab, command=command_without_flag(lab), env=FORCED) as server:
         assert server.await_ready().stream(tokens=16).tps == pytest.approx(38, rel=0.06)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -180,16 +182,14 @@ def await_gone(pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        import select
-
         assert select.select([fd], [], [], DEADLINE_S)[0], f"process {pid} lives on"
     finally:
         os.close(fd)
 
 
-def test_a_taken_port_is_a_false_ready(lab: Lab, tmp_path: pytest.TempPathFactory) -> None:
+def test_a_taken_port_is_a_false_ready(lab: Lab, tmp_path: Path) -> None:
     """The second server fails to bind, warms up against the first one, claims to be ready, and ends with 3."""
-    other = create(tmp_path / "other", port=lab.port)  # type: ignore[operator]
+    other = create(tmp_path / "other", port=lab.port)
     with launched(lab, ["--weight-version", "first"]) as first:
         first.await_ready()
         with launched(other, ["--weight-version", "second"]) as second:
@@ -237,9 +237,13 @@ def test_a_complete_launch_uses_up_a_repetition(lab: Lab) -> None:
 
 def test_the_treatment_is_what_the_launch_reads(lab: Lab) -> None:
     """Flag, variable and source each make another treatment; port, weight version and cache folders do not."""
-    same = (("--weight-version", "a"), {"SGLANG_CACHE_DIR": "/x"}), (("--weight-version", "b"), {})
-    other = (("--ep-size", "8"), {}), ((), {"NCCL_MAX_NCHANNELS": "4", "NCCL_PROTO": "LL"})
-    for flags, env in (*same, *other):
+    launches: list[tuple[list[str], dict[str, str]]] = [
+        (["--weight-version", "a"], {"SGLANG_CACHE_DIR": "/x"}),
+        (["--weight-version", "b"], {}),  # the same as the one before
+        (["--ep-size", "8"], {}),
+        ([], {"NCCL_PROTO": "LL"}),
+    ]
+    for flags, env in launches:
         with launched(lab, flags, env=env) as server:
             server.await_ready().stream(tokens=2)
             server.terminate()
@@ -250,9 +254,9 @@ def test_the_treatment_is_what_the_launch_reads(lab: Lab) -> None:
     assert completed_launches(lab) == [1, 1, 1, 2]
 
 
-def test_two_labs_of_one_seed_take_the_same_time(lab: Lab, tmp_path: pytest.TempPathFactory) -> None:
+def test_two_labs_of_one_seed_take_the_same_time(lab: Lab, tmp_path: Path) -> None:
     """The digest of the treatment does not depend on where the lab lies."""
-    twin = create(tmp_path / "elsewhere", seed=lab.seed, port=lab.port)  # type: ignore[operator]
+    twin = create(tmp_path / "elsewhere", seed=lab.seed, port=lab.port)
     for each in (lab, twin):
         with launched(each) as server:
             server.await_ready().stream(tokens=2)
