@@ -311,6 +311,14 @@ def test_created_deleted_renamed_copied_and_mode_changed_files() -> None:
     assert whats["new.sh"] == whats["old"] == whats["to"] == "the patch is already applied"
 
 
+def test_two_files_never_end_at_the_same_path() -> None:
+    """A path that one rename leaves is free once, not twice."""
+    moves = (b"x", b"y"), (b"y", b"w"), (b"z", b"y")
+    diff = b"".join(b"diff --git a/%s b/%s\nrename from %s\nrename to %s\n" % (a, b, a, b) for a, b in moves)
+    error = conflict(diff, {"x": b"1\n", "y": b"2\n", "z": b"3\n"})
+    assert [problem.facts["file"] for problem in error.problems] == ["y"]
+
+
 def test_two_files_can_swap_their_names() -> None:
     """Renames read the tree as it was before the patch, as git does."""
     diff = b"diff --git a/x b/y\nrename from x\nrename to y\ndiff --git a/y b/x\nrename from y\nrename to x\n"

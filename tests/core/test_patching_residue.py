@@ -131,3 +131,9 @@ def test_a_second_application_is_always_refused(before: bytes, after: bytes) -> 
     if diff := unified(before, after, "f"):
         with pytest.raises(PatchConflict):
             plan_files(parse(diff, "p"), {"f": after})
+
+
+def test_a_line_counts_as_ours_no_more_often_than_we_added_it() -> None:
+    """Somebody who wrote the same line once more does not make two lines of ours."""
+    left = residue(b"a\n", b"a\nours\n", b"ours\na\nours\n")
+    assert left.ours == ((1, b"ours\n"),)
