@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import diagnostics, options, output
-from orchestrator.controller.hosts import HostRequest
 from orchestrator.errors import Dirty, Findings
+
+if TYPE_CHECKING:
+    from orchestrator.controller.hosts import HostRequest
 
 Name = Annotated[str, typer.Argument(metavar="HOST", help="A host of the inventory.", show_default=False)]
 
@@ -19,6 +21,8 @@ def add(group: typer.Typer) -> None:
 
 
 def _request(host: str, state: options.State, hosts: options.Hosts, *, yes: bool = False) -> HostRequest:
+    from orchestrator.controller.hosts import HostRequest
+
     config = options.settings(state, hosts)
     return HostRequest(host, config.state.value, config.hosts.value, yes)
 

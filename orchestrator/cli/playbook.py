@@ -31,11 +31,12 @@ def check(
     from orchestrator.controller.playbooks import check_playbook
 
     config = options.settings(None, hosts)
-    loaded = check_playbook(playbook, config.hosts.value, host, config.state.value)
+    checked = check_playbook(playbook, config.hosts.value, host, config.state.value)
     if as_json:
-        output.emit_json({"playbook": str(playbook), "problems": [], "hypotheses": loaded.hypotheses})
+        output.emit_json({"playbook": checked.playbook, "problems": [], "host": checked.host})
     else:
-        output.emit(f"{playbook}: {loaded.hypotheses} hypotheses for host {loaded.host}, no problems")
+        where = f"for host {checked.host}" if checked.host else "no inventory says for which host"
+        output.emit(f"{playbook}: no problems, {where}")
     return 0
 
 

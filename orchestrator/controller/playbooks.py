@@ -8,21 +8,29 @@ from typing import Any
 
 from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.prepare import last_seen
+from orchestrator.errors import PlaybookError
 
 
 @dataclass(frozen=True)
 class CheckedPlaybook:
-    campaign: str
-    host: str
-    hypotheses: int
+    """`host` None: the playbook is well, and no inventory says where it would run."""
+
+    playbook: str
+    host: str | None
 
 
 def check_playbook(path: Path, hosts: Path | None, host: str | None, state: Path) -> CheckedPlaybook:
-    """Raises one `PlaybookError` with every problem."""
-    from orchestrator.playbook import load
+    """Raises one `PlaybookError` with every problem. A playbook is checked on its own where there is no inventory."""
+    from orchestrator.playbook import check, load
 
-    loaded = load(path, hosts_file=hosts, host=host, last_seen=last_seen(state, SystemClock()))
-    return CheckedPlaybook(loaded.playbook.campaign, loaded.host_name, len(loaded.playbook.hypotheses))
+    seen = last_seen(state, SystemClock())
+    wants_host = host is not None or hosts is not None
+    problems = check(path, hosts_file=hosts, host=host, last_seen=seen, needs_host=wants_host)
+    if problems:
+        raise PlaybookError(problems)
+    if not check(path, hosts_file=hosts, host=host, last_seen=seen):
+        return CheckedPlaybook(str(path), load(path, hosts_file=hosts, host=host, last_seen=seen).host_name)
+    return CheckedPlaybook(str(path), None)
 
 
 def playbook_schema() -> dict[str, Any]:
