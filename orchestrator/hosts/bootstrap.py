@@ -48,8 +48,8 @@ if not P:
  if not P:
   f=os.memfd_create(D);os.write(f,B);P="/proc/self/fd/%d"%f
 sys.path.insert(0,P)
-import orchestrator.agent.main as m
-sys.exit(m.run_agent(0,1))
+import start
+start.start(P)
 """
 """Modes are decimal: 448 is 0700, and `[0]&61503==16384` reads "a directory that nobody else may enter"; others are
 not used. An archive that no place can keep (full, read-only) runs from memory. The answer is one write, shorter than

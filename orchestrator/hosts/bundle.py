@@ -16,7 +16,7 @@ _REGULAR_0644 = 0o100644 << 16
 
 @dataclass(frozen=True)
 class Bundle:
-    """`content` is a zip with the package `orchestrator.agent`; `digest` its sha256 in hexadecimal."""
+    """`content` is a zip with `start` and the package `orchestrator.agent`; `digest` its sha256 in hexadecimal."""
 
     content: bytes
     digest: str
@@ -46,7 +46,8 @@ def agent_sources() -> dict[str, bytes]:
         for item in resources.files("orchestrator.agent").iterdir()
         if item.name.endswith(".py")
     }
-    return {"orchestrator/__init__.py": b"", **found}
+    starter = resources.files("orchestrator.hosts").joinpath("start.py").read_bytes()
+    return {"orchestrator/__init__.py": b"", "start.py": starter, **found}
 
 
 @functools.cache

@@ -309,7 +309,7 @@ def connect(route: Route, *, name: str, prompt: Prompt | None = None, deadline_s
     started = time.monotonic()
     deadline = Deadline(deadline_s or route.connect_timeout * (2 + len(route.jump)))
     archive = bundle()
-    nonce = secrets.token_hex(8)
+    nonce = secrets.token_hex(32)  # names a temporary file there too, in the form that `forget` removes
     tail = start_argv(route.python, archive.digest, len(archive.content), nonce)
     bare = tuple(route_argv(route, [route.python]))  # what a person can read and type
     wire: Wire

@@ -16,6 +16,17 @@ T = TypeVar("T")
 _TRIES = 3
 
 
+class AckingSocket(socket.socket):
+    """Confirms what it reads at once. Linux waits up to 40 ms for data to send along, and sshd holds back its next
+    packet for as long (Nagle's algorithm): without this a login takes a round trip more."""
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        data = super().recv(bufsize, flags)
+        if hasattr(socket, "TCP_QUICKACK"):
+            self.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # the kernel forgets it: set every time
+        return data
+
+
 class Transient(Unreachable):
     """Worth another try: refused, reset, or closed before the banner (a host that boots, or sheds connections)."""
 
@@ -30,7 +41,10 @@ def retried(attempt: Callable[[], T], limit: Deadline) -> T:
         wait=wait_exponential(multiplier=0.2, max=2.0),
         reraise=True,
     )
-    return retrying(attempt)
+    try:
+        return retrying(attempt)
+    except Transient as error:
+        raise Unreachable(error.what, facts=error.facts, hint=error.hint) from error.__cause__
 
 
 def _facts(leg: Leg) -> dict[str, str]:
@@ -63,7 +77,7 @@ def tcp(leg: Leg, limit: Deadline, silence_s: float) -> socket.socket:
     addresses = resolve(leg, limit)
     failure: OSError | None = None
     for index, (family, address) in enumerate(addresses):
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock = AckingSocket(family, socket.SOCK_STREAM)
         sock.settimeout(limit.left_s() / (len(addresses) - index) or 0.001)
         try:
             sock.connect(address)

@@ -39,15 +39,14 @@ class Session:
         self.sockets: list[socket.socket | paramiko.Channel] = []
 
     def close(self) -> None:
-        """Closes the sockets first: a transport thread then ends at once instead of at its next poll."""
-        for sock in self.sockets:
-            if isinstance(sock, socket.socket):
-                with contextlib.suppress(OSError):  # it may be gone already
-                    sock.shutdown(socket.SHUT_RDWR)
-        for transport in reversed(self.transports):
-            transport.close()
-        for sock in self.sockets:
-            sock.close()
+        """Innermost first. Each socket goes before its transport, whose thread then ends at once, not at its next
+        poll."""
+        for index, sock in reversed(list(enumerate(self.sockets))):
+            with contextlib.suppress(SSHException, OSError, EOFError):  # it may be gone already
+                sock.shutdown(socket.SHUT_RDWR)
+            for end in (sock, *self.transports[index : index + 1]):
+                with contextlib.suppress(SSHException, OSError, EOFError):
+                    end.close()
 
 
 def open_session(
