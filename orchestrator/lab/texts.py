@@ -28,7 +28,7 @@ targets:
       enable-metrics: true
       speculative-draft-model-path: {root}/models/kimi-k2.5-eagle3
     guarded: ["{site}"]
-    ready: {{limit: 60s, stall: 20s}}
+    ready: {{limit: 60s, stall: 5s}}
     stop_grace: 2s
 """
 

@@ -38,6 +38,7 @@ class Constants:
     nccl_default_channels: int = constant(32, "channels", "A", "channels when no variable limits them")
     nccl_tree_ms: float = constant(0.071, "ms", "A", "c of the Tree algorithm, which no CUDA graph can hold")
     custom_pcie_ms: float = constant(0.175, "ms", "D", "c of the custom all-reduce over PCIe, eight GPUs")
+    custom_nvlink_ms: float = constant(0.012, "ms", "A", "c of the custom all-reduce, were there NVLink")
     fused_ms: float = constant(0.030, "ms", "A", "c of FlashInfer's fused all-reduce, were it to compile")
     mscclpp_ms: float = constant(0.045, "ms", "A", "c of MSCCL++, were it installed")
     symm_mem_ms: float = constant(0.020, "ms", "A", "c of torch symmetric memory, were there multicast")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 _prefix = ""
 
@@ -21,4 +22,5 @@ def log(message: str) -> None:
 
 def bare(text: str) -> None:
     """A line without them, as progress bars and libraries write."""
-    os.write(2, f"{text}\n".encode())
+    with suppress(BrokenPipeError):  # a server does not end because nobody reads its log any more
+        os.write(2, f"{text}\n".encode())

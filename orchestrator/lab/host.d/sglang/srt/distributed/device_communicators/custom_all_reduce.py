@@ -40,4 +40,4 @@ class CustomAllreduce:
 
     def all_reduce_ms(self) -> float:
         constants = settings().constants
-        return constants.symm_mem_ms if self.full_nvlink else constants.custom_pcie_ms
+        return constants.custom_nvlink_ms if self.full_nvlink else constants.custom_pcie_ms
