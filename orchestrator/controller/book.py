@@ -24,10 +24,13 @@ Settle = Callable[[Mapping[str, Any]], None]
 class Book:
     """The ledger and the local git history of one run, for one host."""
 
-    def __init__(self, ledger: Ledger, history: History, *, run_id: int, host: str, name_prefix: str) -> None:
+    def __init__(
+        self, ledger: Ledger, history: History, *, run_id: int, host: str, tree: str, name_prefix: str
+    ) -> None:
         self.ledger = ledger
         self.run_id = run_id
         self.host = host
+        self.tree = tree
         self.name_prefix = name_prefix
         self._history = history
         # git takes tens of milliseconds a commit: one thread keeps the order and stays off the run's path.
@@ -91,19 +94,25 @@ class ArmBook:
                 if edit.before is not None:
                     self._ledger.add_artifact("found", edit.before, experiment_id=self._experiment.id, name=edit.path)
         found = {edit.path: edit.before for edit in files}
-        label = self.launch_name
-        self._book.write_history(lambda history: history.commit_found(found, label))
+        self._book.write_history(lambda history: history.commit_found(found, **self._trailers()))
 
     def keep_patched(self, files: Sequence[FileEdit]) -> None:
         patched = {edit.path: edit.after for edit in files}
-        label = self.launch_name
-        self._book.write_history(lambda history: history.commit_patched(patched, label))
+        self._book.write_history(lambda history: history.commit_patched(patched, **self._trailers()))
 
     def keep_reverted(self, files: Sequence[FileEdit]) -> None:
         """Called once the host said so: what is committed is what its digests stand for."""
         reverted = {edit.path: edit.before for edit in files}
-        label = self.launch_name
-        self._book.write_history(lambda history: history.commit_reverted(reverted, label))
+        self._book.write_history(lambda history: history.commit_reverted(reverted, **self._trailers()))
+
+    def _trailers(self) -> dict[str, Any]:
+        book = self._book
+        return {
+            "experiment_id": self._experiment.id,
+            "host": book.host,
+            "tree": book.tree,
+            "label": self.launch_name,
+        }
 
     def start_launch(self, argv: Sequence[str]) -> None:
         self._launch = self._ledger.start_launch(self._arm.id, self.launch_name, argv).id

@@ -124,8 +124,15 @@ def _carry_out(
 
     trials = [] if request.baseline_only else choose_trials(prepared, session, opened.facts, request.only)
     prefix = name_prefix(prepared.token)
-    history = History(request.state)
-    book = Book(prepared.ledger, history, run_id=summary.run_id, host=session.name, name_prefix=prefix)
+    history = History(request.state, clock=session.clock)
+    book = Book(
+        prepared.ledger,
+        history,
+        run_id=summary.run_id,
+        host=session.name,
+        tree=session.layout.source,
+        name_prefix=prefix,
+    )
     campaign = CampaignRun(session, book, prepared.playbook, fingerprint_id=opened.fingerprint.id, facts=opened.facts)
     try:
         if request.baseline_only:

@@ -61,11 +61,11 @@ def _runs(connection: Connection) -> Iterator[str]:
 
 
 def _experiments(connection: Connection) -> Iterator[str]:
-    query = "SELECT id, state, verdict, ended_at FROM experiment"
-    for number, state, verdict, ended_at in connection.exec_driver_sql(query):
+    query = "SELECT id, state, verdict, ended_at, hypothesis_id FROM experiment"
+    for number, state, verdict, ended_at, hypothesis in connection.exec_driver_sql(query):
         if (state == "running") != (ended_at is None):
             yield f"experiment #{number} is {state}, and its end is {ended_at}"
-        elif (state == "running") != (verdict is None):
+        elif (state == "running") != (verdict is None) and not (state == "done" and hypothesis is None):
             yield f"experiment #{number} is {state}, and its verdict is {verdict}"
         elif verdict is not None and verdict not in list(Verdict):
             yield f"experiment #{number} has an unknown verdict, {verdict}"

@@ -77,7 +77,7 @@ class Experiments(Part):
         *,
         cause: str | None = None,
     ) -> ExperimentRecord:
-        """`done` needs every launch and arm ended and a verdict (`Bug` else). `aborted` and `quarantined` end what is
+        """`done` needs every launch and arm ended and, unless it is a baseline alone, a verdict (`Bug` else). `aborted` and `quarantined` end what is
         still open: launches as `lost`. The verdict of an experiment without one is then `aborted`."""
         with self._database.write():
             if state == "done":
@@ -112,7 +112,8 @@ class Experiments(Part):
         arms = select(_arm.id).where(_arm.experiment_id == experiment_id)
         open_arms = [r["id"] for r in self._rows(arms.where(_arm.ended_at.is_(None)))]
         open_launches = self._rows(select(_launch.id).where(_launch.arm_id.in_(arms), _launch.outcome.is_(None)))
-        if open_arms or open_launches or verdict is None:
+        has_hypothesis = self._required(ExperimentTable, experiment_id, "experiment")["hypothesis_id"] is not None
+        if open_arms or open_launches or (has_hypothesis and verdict is None):
             raise Bug(
                 f"experiment #{experiment_id} cannot be done",
                 facts={
