@@ -18,6 +18,8 @@ _CHAIN_MARKERS = (
     "The above exception was the direct cause of the following exception",
 )
 _FRAME_FILE = re.compile(r'File "([^"]+)", line (\d+)')
+_PYTHON_FRAME = re.compile(r'^\s+File "[^"]+", line \d+, in ')
+_EXIT_FRAMES = ("resource_tracker.py", "uvicorn/protocols/", "starlette/middleware/", "multiprocessing/util.py")
 _PYTHON_WARNING = re.compile(r"(?:^|:\d+: |\s)\w*Warning: ")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Timeout|OutOfResources|Warning|Failure)"
                         r"|[a-z_][\w.]*\.[A-Z]\w+|Exception|Timeout)(?:\(\w+\))?(?::|$)")
@@ -33,6 +35,8 @@ class Block:
     header: int
     level: str
     noise: bool
+    stamp: str = ""
+    clock: str = ""
     frames: list[str] = field(default_factory=list)
     exceptions: list[int] = field(default_factory=list)
 
@@ -52,6 +56,7 @@ class _Writer:
     last_chain: Block | None = None
     chained: bool = False
     just_headed: bool = False
+    just_harmless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,9 @@ class Scan:
             self.layout.noisy.add(line.number)
         self._place_in_block(writer, line, headed, native)
         self._inherit(writer, line, key)
-        writer.just_headed = headed and line.text.rstrip().endswith(":")
+        announces = line.text.rstrip().endswith(":")
+        writer.just_headed = headed and announces
+        writer.just_harmless = line.number in self.harmless and (announces or TRACEBACK not in line.text)
 
     def _key(self, line: Line) -> str:
         if not (line.starts or line.writer):
@@ -133,6 +140,9 @@ class Scan:
         elif any(marker in text for marker in _CHAIN_MARKERS):
             writer.chained = True
             writer.block = None
+        elif writer.block is None and not native and _PYTHON_FRAME.match(text):
+            block = self._open_block(writer, line, headed)  # an excerpt that begins inside a traceback
+            self._continue_frames(writer, block, line)
         elif writer.block is None or native:
             if not line.starts and writer.noise and text[:1].isspace():
                 self.layout.noisy.add(number)
@@ -149,23 +159,24 @@ class Scan:
             if _EXCEPTION.match(text):
                 writer.block.exceptions.append(number)
 
-    def _open_block(self, writer: _Writer, line: Line, headed: bool) -> None:
+    def _open_block(self, writer: _Writer, line: Line, headed: bool) -> Block:
         before = writer.last_chain if writer.chained else None
         writer.chained = False
         noise = (before is not None and before.noise) or (
             writer.noise and (headed or writer.just_headed or line.starts)
-        )
+        ) or writer.just_harmless
         if before is None:
             self.chains += 1
         level = line.level or (writer.level if headed or writer.just_headed else "")
         block = Block(self.chains if before is None else before.chain, 0 if before is None else before.link + 1,
-                      line.number, level, noise)
+                      line.number, level, noise, line.stamp, line.clock)
         if noise:
             self.layout.noisy.add(line.number)
         self.blocks.append(block)
         writer.block = writer.last_chain = block
         writer.in_frames = True
         self.layout.block[line.number] = block
+        return block
 
     def _continue_frames(self, writer: _Writer, block: Block, line: Line) -> None:
         text = line.text
@@ -177,6 +188,8 @@ class Scan:
         if text[0].isspace() or text.startswith(("|", "+", "File ")):
             self._mark(block, line.number, "frame")
             block.frames.append(text)
+            if not block.noise and any(part in text for part in _EXIT_FRAMES):
+                block.noise = True  # the end of a process, or one request that failed
             return
         self._mark(block, line.number, "exception")
         block.exceptions.append(line.number)

@@ -95,15 +95,20 @@ _RAY = re.compile(
 )
 _DOCKER_JSON = re.compile(r'^\{"log":"(?P<log>(?:[^"\\]|\\.)*)"')
 
+_JSON_LOG = re.compile(
+    r'^\{"(?:time|timestamp)":"(?P<stamp>[^"]+)","level":"(?P<level>\w+)",.{0,200}?"(?:message|msg)":"(?P<log>(?:[^"\\]|\\.)*)"'
+)
+_CHILD = re.compile(r"^\[\d{2,7}\] (?=[a-z_]+: )")
+
 _PEELERS: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
     "[": (
         ("sglang", _SGLANG), ("nccl", _NCCL), ("torch_rank", _TORCH_RANK), ("torch", _TORCH), ("trt_cpp", _TRT_CPP),
         ("trt_py", _TRT_PY), ("ray", _RAY), ("python", _PYTHON), ("dmesg", _DMESG), ("dmesg", _DMESG_TIME),
-        ("mpi", _MPI), ("kubectl", _KUBECTL),
+        ("mpi", _MPI), ("kubectl", _KUBECTL), ("child", _CHILD),
     ),
     "(": (("tag", _TAG),),
     "t": (("logfmt", _LOGFMT),),
-    "{": (("docker_json", _DOCKER_JSON),),
+    "{": (("docker_json", _DOCKER_JSON), ("json_log", _JSON_LOG)),
 }
 _DIGIT_PEELERS = (("stamp", _STAMP), ("python", _PYTHON))
 _CAPITAL_PEELERS = (
@@ -112,7 +117,7 @@ _CAPITAL_PEELERS = (
 )
 _STARTS = {
     "stamp", "torch", "vllm", "sglang", "uvicorn", "root_logger", "level_place", "python", "logfmt", "trt_cpp",
-    "trt_py", "nccl", "glog", "ray", "dmesg",
+    "trt_py", "nccl", "glog", "ray", "dmesg", "json_log",
 }
 _RANK_IN_TAG = re.compile(r"(?:^|_)((?:DP|PP|TP|EP)\d+)")
 _RANK_IN_REST = re.compile(r"\brank=(\d+)")
@@ -133,7 +138,7 @@ class _Peeled:
         groups = match.groupdict()
         self.text = self.text[match.end():]
         level, stamp = groups.get("level"), groups.get("stamp")
-        if kind == "stamp" and not level:
+        if kind in ("stamp", "python") and not level:
             return  # a collector's stamp: it says nothing of records
         self.starts = self.starts or kind in _STARTS
         if level:
@@ -148,7 +153,7 @@ class _Peeled:
             self._take_tag(match)
         elif kind == "nccl":
             self.tag = match["proc"]
-        elif kind == "docker_json":
+        elif kind in ("docker_json", "json_log"):
             self.text = match["log"].replace("\\n", "").replace('\\"', '"').replace("\\t", "\t")
 
     def _take_tag(self, match: re.Match[str]) -> None:

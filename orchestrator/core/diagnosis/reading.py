@@ -63,7 +63,15 @@ class Hit:
 
     @property
     def number(self) -> int:
+        """The number of the line."""
         return self.line.number
+
+    @property
+    def time(self) -> tuple[str, str]:
+        """(stamp, clock) of the line or of the record it belongs to; "" where none was printed."""
+        if self.line.stamp or self.block is None:
+            return self.line.stamp, self.line.clock
+        return self.block.stamp, self.block.clock
 
 
 def _may_speak(line: Line, layout: Layout) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.core.diagnosis.blocks import Block
 from orchestrator.core.diagnosis.reading import Hit, Reading
+
+_PATH = re.compile(r"[\w.+/-]*\w\.\w+")
 
 Changes = Mapping[str, Sequence[str] | str]
 """Change id to what it changed: paths, or names of variables and flags. One string counts as one item."""
@@ -44,6 +47,14 @@ def touched_by(block: Block, changed_paths: Changes) -> Touched | None:
         if changes:
             return Touched(block, changes, distance)
     return None
+
+
+def quoted_suspects(text: str, changed_paths: Changes) -> tuple[str, ...]:
+    """Changes of a file that a line names, as a compiler does."""
+    named = _PATH.findall(text)
+    return tuple(dict.fromkeys(
+        change for change, path in items(changed_paths) if any(_is_same_file(file, path) for file in named)
+    ))
 
 
 def named_suspects(reading: Reading, hit: Hit, changed_names: Changes) -> tuple[str, ...]:

@@ -17,13 +17,14 @@ from orchestrator.core.diagnosis.model import Certainty, Diagnosis, Evidence, Ou
 from orchestrator.core.diagnosis.reading import Hit, Reading
 from orchestrator.core.diagnosis.signature import Role
 from orchestrator.core.diagnosis.stillness import idle_since, is_still_moving, slow_peer, standing_line
-from orchestrator.core.diagnosis.suspicion import Changes, Touched, named_suspects, touched_by
+from orchestrator.core.diagnosis.suspicion import Changes, Touched, named_suspects, quoted_suspects, touched_by
 from orchestrator.core.diagnosis.unspecific import category_by_frames
 
 _SPECIFIC = 3
 """Weight from which a hit counts as a specific cause."""
 
-_UNANSWERED = ("hang.health",)
+_RETOLD = "Worker failed with error"
+"""vLLM's engine repeats the worker's message behind these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +82,22 @@ def _tier(hit: Hit) -> int:
     return min(hit.signature.weight, _SPECIFIC)
 
 
-def _first(reading: Reading, hits: Sequence[Hit]) -> Hit:
+def _first(hits: Sequence[Hit]) -> Hit:
     """The earliest hit by the clock where the same kind of clock was printed, else by place in the file."""
     first = min(hits, key=lambda hit: hit.number)
-    if not first.line.stamp:
+    stamp, clock = first.time
+    if not stamp:
         return first
-    same_clock = [hit for hit in hits if hit.line.clock == first.line.clock and hit.line.stamp]
-    return min(same_clock, key=lambda hit: (hit.line.stamp, hit.number))
+    return min((hit for hit in hits if hit.time[1] == clock), key=lambda hit: (hit.time[0], hit.number))
 
 
 def _choose_root(reading: Reading, roots: Sequence[Hit], symptoms: Sequence[Hit]) -> Hit | None:
     if not roots:
         return None
+    own = [hit for hit in roots if _RETOLD not in hit.line.text]
+    roots = own or roots
     best = max(_tier(hit) for hit in roots)
-    first = _first(reading, [hit for hit in roots if _tier(hit) == best])
+    first = _first([hit for hit in roots if _tier(hit) == best])
     if best == 1 and symptoms:
         # A vague exception that comes after a victim's line is one more consequence.
         symptom = min(symptoms, key=lambda hit: hit.number)
@@ -125,7 +128,7 @@ def _patched(case: Case, roots: Sequence[Hit], symptoms: Sequence[Hit]) -> Diagn
         return None
     reading = case.reading
     victims = {hit.block.chain for hit in symptoms if hit.block is not None}
-    causes = {hit.block.chain for hit in roots if hit.block is not None and hit.signature.category != UNSPECIFIC}
+    causes = {hit.block.chain for hit in roots if hit.block is not None and hit.signature.weight > 1}
     touched: list[Touched] = []
     for block in reading.layout.blocks:
         if block.noise or block.level in ("INFO", "WARNING") or not block.exceptions:
@@ -179,8 +182,9 @@ def _of_hit(case: Case, hit: Hit) -> Diagnosis:
         category, line = "peer_slow", slow
         cause = "a rank was still at work, far behind the others, when the wait ran out"
     outcome: Outcome = signature.outcome
-    suspects = named_suspects(reading, hit, case.changed_names)
-    return _diagnosis(case, line, outcome, category, signature.certainty, cause, signature.remedy, suspects,
+    suspects = dict.fromkeys((*quoted_suspects(line.text, case.changed_paths),
+                              *named_suspects(reading, hit, case.changed_names)))
+    return _diagnosis(case, line, outcome, category, signature.certainty, cause, signature.remedy, tuple(suspects),
                       signature.id)
 
 
@@ -255,6 +259,8 @@ def _healthy_or_idle(case: Case) -> Diagnosis:
 
 def _unready(case: Case) -> Diagnosis:
     reading = case.reading
+    if reading.shutdown_number is not None:
+        return _diagnosis(case, None, "healthy", "healthy", "possible", "it was asked to end before it was ready", "none")
     if not reading.timeline:
         return _diagnosis(case, None, "unknown", "unknown", "possible", "the log names no phase of a start and no error",
                           "is this the server's log?")

@@ -7,6 +7,7 @@ remembered; a line is then looked at with patterns only if it holds a whole lite
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,6 +58,7 @@ class LiveWatch:
 
     def __init__(self) -> None:
         self._scan = Scan(set())
+        self._recent: deque[int] = deque()
         self._number = 0
         self._phase: Phase | None = None
         self._lost = False
@@ -95,7 +97,9 @@ class LiveWatch:
         harmless = any(s.role is Role.NOISE and s.regex.search(line.text) for s in signatures.values())
         self._scan.harmless = {self._number} if harmless else set()
         self._scan.take(line)
-        self._scan.forget(self._number - _REMEMBERED)
+        self._recent.append(self._number)
+        if len(self._recent) > _REMEMBERED:
+            self._scan.forget(self._recent.popleft())
         if found and not harmless:
             self._report(line, found, tuple(signatures.values()), events)
 

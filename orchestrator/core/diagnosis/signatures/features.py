@@ -11,11 +11,11 @@ SIGNATURES: tuple[Signature, ...] = (
           "is not yet supported", "not supported for hybrid", "No valid attention backend", "is not supported by",
           "does not support", "are not supported", "is incompatible with", "not compatible with", "is not implemented",
           "isn't supported", "not supported yet", "is only supported", "is not supported", "doesn't support",
-          "is unsupported", "not yet implemented", "cannot be used with", "only supports"),
+          "is unsupported", "not yet implemented", "cannot be used with", "only supports", "is not valid for this configuration", "is not valid"),
          r"^(?:\w+\.)*(?:ValueError|AssertionError|NotImplementedError|RuntimeError|Exception|TypeError): (?!.*(?:SM ?\d|sm_\d|compute capab))"
          r".*(?:backends? (?:are|is) (?:only )?supported|backends? (?:are|is) allowed|not (?:yet )?supported|isn't supported"
          r"|[Nn]o valid attention backend|does(?: not|n't) support|is(?: not|n't) (?:yet )?(?:implemented|compatible)|incompatible with"
-         r"|not compatible with|is only supported|is unsupported|not yet implemented|cannot be used with|only supports?\b)",
+         r"|not compatible with|is only supported|is unsupported|not yet implemented|cannot be used with|only supports?\b|is not valid(?: for this configuration|\.{3} Reason)|[Pp]age sizes? .*not divisible)",
          "the engine has no such combination of model, back end and option", "another back end or without the option",
          "AssertionError: Only {'trtllm_mha', 'triton', 'fa4'} backends are supported on Blackwell GPUs for hybrid GDN models.",
          "WARNING: this backend is not supported, falling back", weight=2,

@@ -78,11 +78,11 @@ SIGNATURES: tuple[Signature, ...] = (
          "NCCL WARN NET/IB : Got completion from peer 192.0.2.4<4791> with status=12 opcode=0 len=0 vendor err 129",
          "NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE", knobs=(*_IFNAMES, "NCCL_IB_GID_INDEX", "NCCL_IB_DISABLE", "--disaggregation-ib-device")),
     root("net.store-unreachable", "network_setup",
-         ("etcd", "NATS", "nats", "Failed to connect to GCS", "gcs_server", "GCS server", "Unable to connect to GCS", "Redis", "unable to connect to discovery",
+         ("reate lease", "etcd", "NATS", "nats", "Failed to connect to GCS", "gcs_server", "GCS server", "Unable to connect to GCS", "Redis", "unable to connect to discovery",
           "Failed to get the system config from raylet", "ray start", "Ray cluster"),
          r"(?:etcd|NATS|nats).{0,120}(?:[Uu]nable to|refused|unavailable|timed? ?out|not connected|[Cc]onnection (?:error|failed)|[Cc]ould not|deadline|lease (?:expired|not found))"
          r"|(?:[Uu]nable|[Ff]ailed|[Cc]ould not) to? ?connect to (?:etcd|NATS|nats|GCS|the GCS|Redis|Ray|the Ray)|GCS (?:server )?(?:died|is unreachable|connection fail)"
-         r"|Could not find any running Ray instance|gcs_server.*(?:exited|not respond|fail)|transport error.*etcd|Can't find a `?node_ip_address",
+         r"|[Uu]nable to create lease|nats: \w*Error|Could not find any running Ray instance|gcs_server.*(?:exited|not respond|fail)|transport error.*etcd|Can't find a `?node_ip_address",
          "the coordination service (etcd, NATS, Ray's head) cannot be reached", "start it, and give its right address",
          "Error: unable to connect to etcd: transport error: Connection refused", "connected to etcd", knobs=("ETCD_ENDPOINTS", "NATS_SERVER", "RAY_ADDRESS"), weight=2),
     root("nccl.algo", "env_config",

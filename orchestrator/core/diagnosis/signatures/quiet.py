@@ -5,8 +5,8 @@ from __future__ import annotations
 from orchestrator.core.diagnosis.signature import Signature, warn
 
 SIGNATURES: tuple[Signature, ...] = (
-    warn("wrong.nan", "wrong_output", ("NaN in the logits", "nan in logits", "Detected errors during sampling", "probability tensor contains", "NaN detected", "nan detected", "contains NaN", "inf or nan", "NaNs"),
-         r"NaN in the logits|[Dd]etected errors during sampling|probability tensor contains either|NaN(?:s)? (?:detected|found)|nan (?:detected|in logits)|contains NaN",
+    warn("wrong.nan", "wrong_output", ("NaN in the logits", "nan in logits", "Detected errors during sampling", "probability tensor contains", "NaN detected", "nan detected", "contains NaN", "inf or nan", "NaNs", "float values are not JSON compliant"),
+         r"NaN in the logits|[Dd]etected errors during sampling|probability tensor contains either|NaN(?:s)? (?:detected|found)|nan (?:detected|in logits)|contains NaN|float values are not JSON compliant",
          "the model computes NaN: its answers are worthless", "take back the last change of kernel, dtype or quantisation; check weights",
          "Detected errors during sampling! NaN in the logits.", "no nan check is done", weight=4, knobs=("--kv-cache-dtype", "--quantization", "--attention-backend")),
     warn("wrong.output", "wrong_output",
