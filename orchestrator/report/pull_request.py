@@ -24,7 +24,7 @@ def markdown_lines(view: CampaignView) -> Iterator[str]:
     if view.campaign.description:
         yield from (markdown(view.campaign.description), "")
     hosts = ", ".join(sorted({markdown(run.host) for run in view.runs})) or "no host yet"
-    yield f"{len(view.runs)} runs on {hosts}; {len(view.findings)} findings; as of {view.exported_at[:19]}Z."
+    yield f"{_count(view.runs, 'run')} on {hosts}; {_count(view.findings, 'finding')}; as of {view.exported_at[:19]}Z."
     yield ""
     yield from _best(view)
     yield from _findings(view.findings)
@@ -147,7 +147,7 @@ def _launches(arm: ArmRecord) -> str:
     told = []
     for launch in arm.launches:
         outcome = launch.outcome.value if launch.outcome else "running"
-        samples = f", {len(launch.samples)} samples" if launch.samples else ""
+        samples = f", {_count(launch.samples, 'sample')}" if launch.samples else ""
         code_ = "" if launch.exit_code in (None, 0) else f", exit code {launch.exit_code}"
         signal = "" if launch.signal is None else f", signal {launch.signal}"
         told.append(f"{outcome}{samples}{code_}{signal}")
@@ -170,6 +170,10 @@ def _proof(e: ExperimentRecord) -> str:
             paths = ", ".join(code(str(d.get("path", d))) for d in p.differences)
             told.append(f"arm {arm.number} **not clean**: {paths or 'no path named'}")
     return "; ".join(told)
+
+
+def _count(rows: Sequence[object], noun: str) -> str:
+    return f"{len(rows)} {noun}{'' if len(rows) == 1 else 's'}"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import sqlite3
 import subprocess
 import sys
@@ -13,8 +15,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 import orchestrator.ledger
-from orchestrator.errors import Refused, UsageError
-from orchestrator.ledger import Ledger, open_ledger, schema
+from orchestrator.errors import Busy, Refused, UsageError
+from orchestrator.ledger import Ledger, database, open_ledger, schema
 from orchestrator.ledger.tables import Table
 from tests.ledger.ledger_story import Clock
 
@@ -116,27 +118,52 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, clock: Clock
 
 def test_many_processes_may_create_the_same_ledger_at_once(state_dir: Path) -> None:
     """Whoever is first migrates, the others wait, all end with the same ledger."""
+    rounds, count = 4, 4
     code = (
         "import sys, time; from pathlib import Path; from orchestrator.ledger import open_ledger\n"
+        "import alembic.command, orchestrator.ledger.store\n"  # so that they really meet
         "class C:\n"
         "    now = staticmethod(time.time); monotonic = staticmethod(time.monotonic)\n"
-        "sys.stdin.readline()\n"
-        "with open_ledger(Path(sys.argv[1]), clock=C()) as ledger: ledger.note('here')\n"
+        "for line in sys.stdin:\n"
+        "    with open_ledger(Path(sys.argv[1]) / line.strip(), clock=C()) as ledger: ledger.note('here')\n"
+        "    print('done', flush=True)\n"
     )
-    children = [
-        subprocess.Popen([sys.executable, "-c", code, str(state_dir)], stdin=subprocess.PIPE, text=True, cwd=ROOT)
-        for _ in range(4)
-    ]
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    for child in children:
-        child.communicate(timeout=30)
-    assert [child.returncode for child in children] == [0] * 4
-    with open_ledger(state_dir, clock=Clock()) as ledger:
-        assert len(ledger.events()) == 4
-        assert ledger.check() == []
+    command = [sys.executable, "-c", code, str(state_dir)]
+    with contextlib.ExitStack() as stack:
+        children = [
+            stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            )
+            for _ in range(count)
+        ]
+        for number in range(rounds):
+            for child in children:
+                assert child.stdin is not None
+                child.stdin.write(f"{number}\n")
+                child.stdin.flush()
+            for child in children:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "done\n"
+    for number in range(rounds):
+        with open_ledger(state_dir / str(number), clock=Clock()) as ledger:
+            assert len(ledger.events()) == count
+            assert ledger.check() == []
+
+
+def test_a_new_ledger_waits_for_whoever_prepares_it(
+    state_dir: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite does not queue changes of journal mode, so a lock does; a ledger that is ready needs none."""
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_S", 0.05)
+    state_dir.mkdir()
+    with (state_dir / "ledger.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Busy, match="preparing the ledger"):
+            open_ledger(state_dir, clock=clock)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        open_ledger(state_dir, clock=clock).close()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        open_ledger(state_dir, clock=clock).close()
 
 
 def test_every_connection_is_durable_and_checks_references(ledger: Ledger) -> None:

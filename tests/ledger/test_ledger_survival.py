@@ -63,6 +63,7 @@ def kill(child: subprocess.Popen[str]) -> list[str]:
     """What it had still acknowledged when it died."""
     child.send_signal(signal.SIGKILL)
     rest, _ = child.communicate(timeout=30)
+    assert child.returncode == -signal.SIGKILL, "it ended by itself"
     return [line for line in rest.split("\n")[:-1] if line]
 
 

@@ -98,6 +98,7 @@ def test_markdown_tells_what_a_reviewer_asks() -> None:
     text = written(view(), "md")
     for expected in (
         "# Campaign verify",
+        "1 run on gpu1; 2 findings; as of 2026-03-01T12:00:00Z.",
         "| gpu1 | plain | ep: `--ep-size 8 --disable-radix-cache` | 89.6 (output\\_tps) | +9.3 % | +8.1 … +10.5 % |",
         "| 42 | ep | plain | **improved** | +9.3 % | +8.1 … +10.5 % | 82 → 89.6 | 2 + 2 | – |",
         "| 41 | tree | plain | **crashed** | – | – | – → – | 0 + 0 | `NCCL error: invalid usage` |",
