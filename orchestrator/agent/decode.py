@@ -19,6 +19,7 @@ from orchestrator.agent.web import Exchange
 
 _FLUSH_S = 30.0
 _MAX_ERROR = 500
+_VERDICT_S = 0.3
 
 
 class EventLines:
@@ -197,10 +198,12 @@ class Probe:
         self._lock = threading.Lock()
         self._running_now: List[Exchange] = []
         self._stopped: Optional[str] = None
+        self._halt = threading.Event()
 
     def stop(self, why: str) -> None:
         with self._lock:
             self._stopped = self._stopped or why
+            self._halt.set()
             running = list(self._running_now)
         for exchange in running:
             exchange.abort()
@@ -237,6 +240,8 @@ class Probe:
             with self._running(self._spec["path"], body, float(self._spec["timeout_s"])) as exchange:
                 self._follow(exchange, meter)
         except AgentError as error:
+            # A connection that broke is most often a server that is about to be seen dead: the better reason.
+            self._halt.wait(_VERDICT_S)
             meter.fail(self._stopped or f"{error.facts.get('reason', error.kind)}: {error.what}")
         return meter.sample(repetition, stream, time.monotonic())
 

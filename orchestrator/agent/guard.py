@@ -26,8 +26,8 @@ from orchestrator.agent.runs import Run
 from orchestrator.agent.tree import Tree
 
 LEASE = "lease"
-_LOOK_S = 5.0
-"""The longest sleep. poll() does not count suspended time, the lease does."""
+_LOOK_S = 1.0
+"""The longest sleep: a lease can be shortened, and poll() does not count suspended time as the lease does."""
 _RETRY_S = 2.0
 _TRIES = 30
 _MAX_DIFFERENCES = 50
