@@ -15,8 +15,8 @@ FORMATS: tuple[Format, ...] = ("md", "json", "csv", "jsonl")
 __all__ = ["FORMATS", "CsvRows", "Format", "export"]
 
 
-def export(view: CampaignView, format: Format, out: TextIO, *, rows: CsvRows = "findings") -> None:
-    """Write the report. `rows` says what a row of CSV is. An unknown format → `UsageError`.
+def export(view: CampaignView, format: str, out: TextIO, *, rows: CsvRows = "findings") -> None:
+    """Write the report in one of `FORMATS`. `rows` says what a row of CSV is. An unknown format → `UsageError`.
 
     Only a page of experiments and events is in memory at a time.
     """
