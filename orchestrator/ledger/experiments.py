@@ -77,8 +77,9 @@ class Experiments(Part):
         *,
         cause: str | None = None,
     ) -> ExperimentRecord:
-        """`done` needs every launch and arm ended and, unless it is a baseline alone, a verdict (`Bug` else). `aborted` and `quarantined` end what is
-        still open: launches as `lost`. The verdict of an experiment without one is then `aborted`."""
+        """`done` needs every launch and arm ended and, unless it is a baseline alone, a verdict (`Bug` else).
+        `aborted` and `quarantined` end what is still open: launches as `lost`. The verdict of an experiment without
+        one is then `aborted`."""
         with self._database.write():
             if state == "done":
                 self._refuse_open_parts(experiment_id, verdict)

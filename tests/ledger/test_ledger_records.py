@@ -154,6 +154,15 @@ def test_the_life_of_rows_cannot_be_skipped(ledger: Ledger, story: Story) -> Non
         ledger.end_run(story.run.id, "done")
 
 
+def test_a_baseline_alone_needs_no_verdict(ledger: Ledger, story: Story) -> None:
+    """It tests no hypothesis; one with a hypothesis does need a verdict."""
+    baseline = story.begin(None)
+    assert ledger.end_experiment(baseline.id, "done", None).verdict is None
+    with pytest.raises(Bug, match="cannot be done"):
+        ledger.end_experiment(story.begin().id, "done", None)
+    assert ledger.check() == []
+
+
 def test_an_intent_is_settled_once(ledger: Ledger, story: Story) -> None:
     """A second outcome, or an outcome of something that is no intent, is a mistake."""
     intent = ledger.intend("apply", experiment_id=story.begin().id)
