@@ -21,7 +21,7 @@ USUAL_PACKAGES = (
 )  # fmt: skip
 """Versions that findings usually depend on; asked for in one go with those a playbook names."""
 
-_NOT_PACKAGES = frozenset({"gpu_arch", "driver", "cuda", "python", "model", "engine", "links"})
+_NOT_PACKAGES = frozenset({"gpu_arch", "driver", "cuda", "python", "model", "engine", "gpu_topology"})
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def open_host(session: HostSession, prepared: Prepared, run_id: int) -> Opened:
     _timed(session, "reap", session.reap)
     _timed(session, "snapshot", lambda: session.call("snapshot", {}, timeout_s=600.0))
     facts = named_facts(session)
-    return Opened(prepared.ledger.fingerprint(session.name, session.facts.as_json()), facts)
+    return Opened(prepared.ledger.fingerprint(session.name, fingerprint_of(session.facts)), facts)
 
 
 def recover_remains(
@@ -86,8 +86,26 @@ def named_facts(session: HostSession) -> dict[str, str]:
         "driver": facts.driver or "none",
         "cuda": facts.cuda or "none",
         "python": facts.python or "none",
+        "gpu_topology": _links(facts),
     }
-    return {**named, **{name: version for name, version in facts.packages.items() if version}}
+    return {**named, **{name: version for name, version in (facts.packages or {}).items() if version}}
+
+
+def fingerprint_of(facts: Facts) -> dict[str, Any]:
+    """The facts that tell one state of a host from another: without what changes by the minute."""
+    plain = facts.as_json()
+    for gpu in plain["gpus"]:
+        gpu.pop("memory_used_mib")
+    for space in (plain["shm"], plain["disk"]):
+        if space is not None:
+            space.pop("free_kib")
+    return plain
+
+
+def _links(facts: Facts) -> str:
+    """The kinds of link between any two GPUs, such as `NODE,SYS` or `NV18`."""
+    kinds = {cell for row in facts.links for cell in row} - {"X", ""}
+    return ",".join(sorted(kinds)) or "none"
 
 
 def _timed(session: HostSession, phase: str, act: Any, detail: str = "") -> Any:  # noqa: ANN401 - passes it through

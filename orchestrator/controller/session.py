@@ -118,7 +118,7 @@ class HostSession:
         with self.interrupts.cancellable():
             self._facts = parse_facts(self.connection.call("run", {"commands": commands}, timeout_s=90.0))
         self._layout = self._lay_out(self._facts)
-        self._idle_mib = {gpu.index: gpu.memory_used_mib for gpu in self._facts.gpus}
+        self._idle_mib = {g.index: g.memory_used_mib for g in self._facts.gpus if g.memory_used_mib is not None}
         return self._facts
 
     def _lay_out(self, facts: Facts) -> Layout:
@@ -257,7 +257,7 @@ class HostSession:
             pause.wait(0.3)
 
     def _memory_above_idle(self) -> dict[int, int]:
-        from orchestrator.hosts.facts import memory_command, parse_memory
+        from orchestrator.hosts.gputool import memory_command, parse_memory
 
         reply = self.connection.call("run", {"commands": [memory_command(self.host.gpu_tool)]}, timeout_s=60.0)
         used = parse_memory(reply)

@@ -22,7 +22,6 @@ from orchestrator.core.model import (
     SitecustomizeChange,
     change_kind,
 )
-from orchestrator.errors import PatchConflict, Place
 from orchestrator.serving.configuration import Configuration
 from orchestrator.serving.treatment import Expectation
 
@@ -78,10 +77,8 @@ def change_id(index: int, change: Change) -> str:
 
 def paths_to_read(changes: Sequence[Change], texts: Mapping[str, bytes], layout: Layout) -> list[str]:
     """Absolute paths whose bytes must be known before `build` can plan them."""
-    planned = [c for c in _planned(changes, texts, layout) if c is not None]
-    deleted = [f.path for f in _deletions(changes)]
     site = [layout.sitecustomize] if layout.sitecustomize and _site_blocks(changes) else []
-    return sorted({_absolute(path, layout) for path in [*patching.paths_of(planned), *deleted, *site]})
+    return sorted({_absolute(path, layout) for path in [*patching.paths_of(_planned(changes, texts, layout)), *site]})
 
 
 def build(
@@ -98,7 +95,7 @@ def build(
     `found`: absolute path → content, for each of `paths_to_read`.
     """
     flags, env, python_env, site = _settings(changes, layout, found)
-    edits = [*_plan(changes, texts, layout, found), *_delete(changes, layout, found)]
+    edits = _plan(changes, texts, layout, found)
     expectation = Expectation(
         package_origin=layout.package_origin,
         environ=env,
@@ -133,7 +130,7 @@ def _plan(
     original = dict(content)
     modes: dict[str, int] = {}
     for index, change in enumerate(changes, start=1):
-        planned = [p for p in _planned([change], texts, layout, first=index) if p is not None]
+        planned = _planned([change], texts, layout, first=index)
         offset = change.patch.offset if isinstance(change, PatchChange) else "exact"
         for edit in patching.plan_files(planned, content, offset=offset):
             content[edit.path] = edit.after
@@ -152,8 +149,8 @@ def _planned(
     layout: Layout,
     *,
     first: int = 1,
-) -> list[patching.Change | None]:
-    planned: list[patching.Change | None] = []
+) -> list[patching.Change]:
+    planned: list[patching.Change] = []
     for index, change in enumerate(changes, start=first):
         if isinstance(change, PatchChange):
             planned += _patches(change, texts)
@@ -162,7 +159,7 @@ def _planned(
                 marker_id = f"{MARKER}-{index}"
                 source = _block_source(change)
                 planned.append(patching.Block(_key(layout.sitecustomize, layout), source, marker_id))
-        elif isinstance(change, FileChange) and not change.file.delete:
+        elif isinstance(change, FileChange):
             mode = int(change.file.mode, 8) if change.file.mode else None
             planned.append(patching.WholeFile(_key(change.file.path, layout), _content(change.file, texts), mode))
     return planned
@@ -175,26 +172,11 @@ def _patches(change: PatchChange, texts: Mapping[str, bytes]) -> list[patching.C
     return [*parsed, *edits]
 
 
-def _content(file: File, texts: Mapping[str, bytes]) -> bytes:
+def _content(file: File, texts: Mapping[str, bytes]) -> bytes | None:
+    """None deletes the file."""
+    if file.delete:
+        return None
     return texts[file.source] if file.source is not None else (file.content or "").encode()
-
-
-def _deletions(changes: Sequence[Change]) -> list[File]:
-    return [c.file for c in changes if isinstance(c, FileChange) and c.file.delete]
-
-
-def _delete(changes: Sequence[Change], layout: Layout, found: Mapping[str, bytes | None]) -> list[FileEdit]:
-    edits = []
-    for file in _deletions(changes):
-        path = _absolute(file.path, layout)
-        if found[path] is None:
-            raise PatchConflict(
-                "the file to delete is not there",
-                where=Place(path),
-                hint="drop the change, or point it at the file the server really reads",
-            )
-        edits.append(FileEdit(path, found[path], None))
-    return edits
 
 
 def _absolute(path: str, layout: Layout) -> str:
@@ -276,7 +258,7 @@ def _remarks(changes: Sequence[Change], layout: Layout) -> tuple[str, ...]:
 def _changed_paths(changes: Sequence[Change], texts: Mapping[str, bytes], layout: Layout) -> dict[str, tuple[str, ...]]:
     paths: dict[str, tuple[str, ...]] = {}
     for index, change in enumerate(changes, start=1):
-        planned = [p for p in _planned([change], texts, layout, first=index) if p is not None]
+        planned = _planned([change], texts, layout, first=index)
         if planned:
             paths[change_id(index, change)] = tuple(patching.paths_of(planned))
     return paths

@@ -82,7 +82,7 @@ def test_a_file_can_be_created_replaced_and_deleted() -> None:
         ("/etc/x.conf", b"a", b"b", None),
         ("/v/lib/sglang/old.py", b"z", None, None),
     }
-    with pytest.raises(PatchConflict, match="to delete is not there"):
+    with pytest.raises(PatchConflict, match="already gone"):
         build(h.changes[2:], {}, LAYOUT, Configuration(), {**found, "/v/lib/sglang/old.py": None})
 
 
