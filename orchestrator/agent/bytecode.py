@@ -33,7 +33,7 @@ def beside(fs: Fs, source: str) -> List[str]:
 
 
 def below_prefix(fs: Fs, prefix: str, source: str) -> List[str]:
-    """Compiled forms below a PYTHONPYCACHEPREFIX directory: prefix, then the source's absolute folder, then the name."""
+    """The names that an interpreter takes for compiled forms of `source`, like `a.cpython-311.opt-1.pyc`."""
     folder = os.path.join(prefix, os.path.dirname(source).lstrip("/"))
     return [os.path.join(folder, name) for name in compiled_names(_names(fs, folder), source)]
 

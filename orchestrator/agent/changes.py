@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
-from orchestrator.agent import files
+from orchestrator.agent import files, release
 from orchestrator.agent.errors import AgentError, failed
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.history import History, report_digest
@@ -106,6 +106,7 @@ class Changes:
         try:
             files.stage_all(self._fs, transaction, plan)
             files.swap_all(self._fs, transaction, placed)
+            files.drop_compiled(self._fs, self._place, transaction)
             left = {at: self._fs.lstat(at).mtime_ns for at in transaction.dirs}
             self.note("APPLIED", {"txn": transaction.txn, "left": left})
             seen = files.read_back(self._fs, transaction)
@@ -130,6 +131,8 @@ class Changes:
 
     def revert(self, txn: str, reason: str) -> Dict[str, Any]:
         started_s = time.monotonic()
+        if self.history.release is not None:
+            raise AgentError("dirty", "a release was cut short", {"txn": txn}, "recover")
         if self.was_reverted(txn):
             closed = self.history.closed or {}
             with os_errors("revert"):
@@ -142,7 +145,8 @@ class Changes:
     def was_reverted(self, txn: str) -> bool:
         """Whether this was the last transaction and is undone: then a repeated request gets its answer again."""
         closed = self.history.closed
-        return self.history.open is None and closed is not None and closed["txn"] == txn
+        is_last = self.history.open is None and closed is not None and closed["txn"] == txn
+        return is_last and closed is not None and "choice" not in closed
 
     def _revert(self, txn: str, reason: str) -> files.Undone:
         transaction = self.read_open()
@@ -157,8 +161,9 @@ class Changes:
 
     def _touched(self, transaction: files.Transaction) -> Set[str]:
         """Directories whose time somebody else has changed since the transaction was applied."""
-        if self.history.revert is not None:
-            return set(self.history.revert["touched"])
+        earlier = self.history.release or self.history.revert
+        if earlier is not None:
+            return set(earlier["touched"])
         left = self.history.left
         if left is None:
             return set()
@@ -185,6 +190,9 @@ class Changes:
         transaction = self.read_open()
         if transaction is None:
             return {"state": "clean", "did": [], "report": []}
+        if self.history.release is not None:  # cut short: the person's word still holds
+            kept = self.release(transaction.txn, self.history.release["choice"])["kept"]
+            return {"state": "clean", "did": [f"released {transaction.txn}, kept {len(kept)} files"], "report": []}
         try:
             undone = self._revert(transaction.txn, reason)
         except AgentError as error:
@@ -194,6 +202,22 @@ class Changes:
         did = [f"reverted {transaction.txn}: {len(undone.now)} files ({reason})"]
         did += [f"kept {folder}, which somebody else uses now" for folder in undone.kept]
         return {"state": "clean", "did": did, "report": []}
+
+    def release(self, txn: str, choice: str) -> Dict[str, Any]:
+        transaction = self.read_open()
+        if transaction is None or transaction.txn != txn or self.history.state not in ("held", "releasing"):
+            raise AgentError("refused", "this transaction is not held", {"txn": txn, "state": self.history.state})
+        if choice not in (release.THEIRS, release.FOUND):
+            raise AgentError("usage", f"neither theirs nor found: {choice!r}", {"txn": txn})
+        with os_errors("release"):
+            placed = self.history.placed()
+            touched = set() if choice == release.FOUND else self._touched(transaction)
+            self.note("RELEASE_INTENT", {"txn": txn, "choice": choice, "touched": sorted(touched)})
+            kept = release.release(self._fs, self._place, transaction, placed, choice)
+            files.restore_times(self._fs, transaction, touched)
+            paths = [change.path for change in transaction.changes]
+            self.note("RELEASED", {"txn": txn, "choice": choice, "kept": kept, "paths": paths})
+        return {"txn": txn, "state": "released", "kept": kept}
 
 
 def as_dict(identity: Optional[Identity]) -> Optional[Dict[str, Any]]:

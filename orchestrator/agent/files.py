@@ -154,19 +154,19 @@ def swap_all(fs: Fs, transaction: Transaction, placed: List[Optional[bool]]) -> 
 def swap_in(fs: Fs, change: Change) -> None:
     """Puts our version in place; `conflict` when the path does not hold what was expected, with that put back."""
     if change.kind == "create":
-        _move(fs, change.stage, change.path)
+        move(fs, change.stage, change.path)
         return
     if change.kind == "replace":
-        _swap(fs, change.stage, change.path)
+        swap(fs, change.stage, change.path)
     else:
-        _move(fs, change.path, change.stage)
+        move(fs, change.path, change.stage)
     came_out = identify(fs, change.stage)
     if came_out is not None and change.before is not None and is_same(came_out, change.before):
         return
     if change.kind == "replace":
-        _swap(fs, change.stage, change.path)
+        swap(fs, change.stage, change.path)
     else:
-        _move(fs, change.stage, change.path)
+        move(fs, change.stage, change.path)
     raise AgentError("conflict", "the file was changed at the last moment", {"path": change.path})
 
 
@@ -177,7 +177,7 @@ def sync_all(fs: Fs, transaction: Transaction) -> None:
             fs.sync_dir(folder)
 
 
-def _swap(fs: Fs, stage: str, path: str) -> None:
+def swap(fs: Fs, stage: str, path: str) -> None:
     """Exchanges the two names; where the file system cannot, by a link and two renames (never without a file)."""
     try:
         fs.exchange(stage, path)
@@ -197,7 +197,7 @@ def _swap(fs: Fs, stage: str, path: str) -> None:
     fs.rename(_spare(stage), stage)
 
 
-def _move(fs: Fs, old: str, new: str) -> None:
+def move(fs: Fs, old: str, new: str) -> None:
     """Renames without ever replacing anything."""
     try:
         try:
@@ -285,9 +285,9 @@ def undo(
     sync_all(fs, transaction)
     if held:
         return Undone(held, [], [])
-    _drop_compiled(fs, place, transaction)
-    kept = _clear_away(fs, transaction)
-    _restore_times(fs, transaction, touched)
+    drop_compiled(fs, place, transaction)
+    kept = clear_away(fs, transaction)
+    restore_times(fs, transaction, touched)
     return Undone([], kept, _look_back(fs, transaction, verdicts))
 
 
@@ -307,7 +307,7 @@ def describe_held(
 
 
 def _settle_names(fs: Fs, change: Change) -> None:
-    """Finishes what a crash within `_swap` or `_move` left where the file system cannot exchange."""
+    """Finishes what a crash within `swap` or `move` left where the file system cannot exchange."""
     spare, stage, path = fs.find(_spare(change.stage)), fs.find(change.stage), fs.find(change.path)
     if spare is not None and stage is None:
         fs.rename(_spare(change.stage), change.stage)
@@ -333,26 +333,27 @@ def _try_back(fs: Fs, change: Change, expected: Optional[Identity]) -> List[Dict
 def _put_back(fs: Fs, change: Change, expected: Optional[Identity]) -> List[Dict[str, Any]]:
     """Undoes one swap or move. What comes out must be what was seen before; else it goes back, and is held."""
     if change.kind == "delete":
-        _move(fs, change.stage, change.path)
+        move(fs, change.stage, change.path)
         return []
     if change.kind == "replace":
-        _swap(fs, change.stage, change.path)
+        swap(fs, change.stage, change.path)
     else:
-        _move(fs, change.path, change.stage)
+        move(fs, change.path, change.stage)
     came_out = identify(fs, change.stage)
     if came_out is not None and expected is not None and is_same_but_time(came_out, expected):
         return []
-    (_swap if change.kind == "replace" else _move)(fs, change.stage, change.path)
+    (swap if change.kind == "replace" else move)(fs, change.stage, change.path)
     verdict = Verdict(HOLD, "somebody changed the file while we were putting the original back")
     return [describe_held(change, verdict, came_out, identify(fs, change.stage))]
 
 
-def _drop_compiled(fs: Fs, place: Place, transaction: Transaction) -> None:
+def drop_compiled(fs: Fs, place: Place, transaction: Transaction) -> None:
+    """Below our bytecode prefix, by either spelling of the path; the tree's own `__pycache__` is never touched."""
     sources = [name for change in transaction.changes for name in (change.path, change.given)]
     bytecode.drop_below_prefix(fs, place.pycache_dir, sources)
 
 
-def _clear_away(fs: Fs, transaction: Transaction) -> List[str]:
+def clear_away(fs: Fs, transaction: Transaction) -> List[str]:
     """Removes what is staged and the directories we made; returns those that somebody uses."""
     for change in transaction.changes:
         if fs.find(change.stage) is not None:
@@ -368,7 +369,7 @@ def _clear_away(fs: Fs, transaction: Transaction) -> List[str]:
     return kept
 
 
-def _restore_times(fs: Fs, transaction: Transaction, touched: Set[str]) -> None:
+def restore_times(fs: Fs, transaction: Transaction, touched: Set[str]) -> None:
     """Puts directory times back where the entries are the same as before, then syncs."""
     for folder, (mtime_ns, names) in sorted(transaction.dirs.items()):
         found = fs.find(folder)

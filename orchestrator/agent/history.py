@@ -24,6 +24,7 @@ class History:
         self.left: Optional[Dict[str, int]] = None  # times of the directories after APPLIED; None before
         self.revert: Optional[Dict[str, Any]] = None  # the last REVERT_INTENT of the open transaction
         self.report: List[Dict[str, Any]] = []  # of the last CONFLICT of the open transaction
+        self.release: Optional[Dict[str, Any]] = None  # the last RELEASE_INTENT: a person's word on it
         self.closed: Optional[Dict[str, Any]] = None  # the last REVERTED or RELEASED
         self.names: Set[str] = set()  # of all transactions that were applied
         self.launch: Optional[Dict[str, Any]] = None
@@ -46,7 +47,7 @@ class History:
         self.epoch, self.root, self.boot_id = data["epoch"], data["root"], data["boot_id"]
 
     def _on_intent(self, data: Dict[str, Any]) -> None:
-        self.open, self.left, self.revert, self.report = data, None, None, []
+        self.open, self.left, self.revert, self.report, self.release = data, None, None, [], None
         for file in data["files"]:
             if file["after"] is not None:
                 version = (second_of(file["after"]["mtime_ns"]), file["after"]["sha256"])
@@ -63,7 +64,10 @@ class History:
         self.report = data["report"]
 
     def _on_reverted(self, data: Dict[str, Any]) -> None:
-        self.closed, self.open, self.left, self.revert, self.report = data, None, None, None, []
+        self.closed, self.open, self.left, self.revert, self.report, self.release = data, None, None, None, [], None
+
+    def _on_release_intent(self, data: Dict[str, Any]) -> None:
+        self.release = data
 
     def _on_released(self, data: Dict[str, Any]) -> None:
         self._on_reverted(data)
@@ -82,9 +86,11 @@ class History:
 
     @property
     def state(self) -> str:
-        """Of the open transaction: `intended`, `applied`, `reverting` or `held`; `none` without one."""
+        """Of the open transaction: `intended`, `applied`, `reverting`, `held`, `releasing`; `none` without one."""
         if self.open is None:
             return "none"
+        if self.release is not None:
+            return "releasing"
         if self.report:
             return "held"
         if self.revert is not None:

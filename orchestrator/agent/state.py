@@ -154,7 +154,12 @@ def drop_probes(fs: Fs, stage_dir: str) -> None:
 
 
 def refuse_open(fs: Fs, state_dir: str) -> None:
-    """`refused` while the journal knows of a transaction or a launch that is not over."""
+    """`refused` while a transaction or a launch is not over, or somebody's files are kept here."""
+    kept_dir = os.path.join(state_dir, "kept")
+    kept = fs.names(kept_dir) if fs.find(kept_dir) is not None else []
+    if kept:
+        facts = {"kept": ", ".join(os.path.join(kept_dir, name) for name in kept)}
+        raise AgentError("refused", "files that a release set aside are still here", facts, "move them away first")
     if fs.find(os.path.join(state_dir, "journal")) is None:
         return
     journal = open_journal(fs, state_dir, None)

@@ -43,6 +43,7 @@ class Tree:
         self._place = place
         self._lock = lock
         self._clock = clock
+        self._is_left = False
         self._lease_s = lease.deadline_s - clock()
         self._lease_file = LeaseFile(fs, os.path.join(place.state_dir, "lease"))
         try:
@@ -163,9 +164,11 @@ class Tree:
 
         Also what a forked child calls first: the lock is the parent's alone.
         """
-        self._journal.close()
-        self._lease_file.close()
-        self._lock.close()
+        if not self._is_left:
+            self._is_left = True
+            self._journal.close()
+            self._lease_file.close()
+            self._lock.close()
 
     @classmethod
     def forget(
@@ -274,7 +277,10 @@ class Tree:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def open_transaction(self) -> Optional[Dict[str, Any]]:
-        """{txn, state, paths, report} of what is applied or half applied; state: intended, applied, reverting, held."""
+        """{txn, state, paths, report} of what is applied or half applied.
+
+        state: intended, applied, reverting, held, releasing.
+        """
         return self._changes.open_transaction()
 
     def apply(self, txn: str, files: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
@@ -300,6 +306,15 @@ class Tree:
         self._fence()
         state.drop_probes(self._fs, self._place.stage_dir)
         return self._changes.recover(reason)
+
+    def release(self, txn: str, choice: str) -> Dict[str, Any]:
+        """Ends a held transaction by a person's word: {txn, state: "released", kept: [path]}.
+
+        `choice`: `theirs` leaves what somebody made of the held files, `found` brings the originals back. What does not
+        stay is moved to `kept/` in the state directory, never deleted.
+        """
+        self._fence()
+        return self._changes.release(txn, choice)
 
     def snapshot(self) -> Dict[str, Any]:
         """Records the tree and the guarded paths as found: {digest, files, bytes, seconds}."""

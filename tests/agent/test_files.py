@@ -335,9 +335,7 @@ class NoDirSyncs(SimFs):
             self.step("fsync", path)
 
 
-@pytest.mark.parametrize(
-    "fs", [_forgets("/stage/"), _forgets("/journal"), NoDirSyncs(), _forgets("/stage")], ids=str
-)
+@pytest.mark.parametrize("fs", [_forgets("/stage/"), _forgets("/journal"), NoDirSyncs(), _forgets("/stage")], ids=str)
 def test_a_missing_sync_is_noticed_by_the_power_cuts(fs: Any) -> None:
     """The harness itself: leave out one kind of sync, and some disk comes back dirty."""
     _, bad = dirty_images(fs() if isinstance(fs, type) else fs, samples=3)
