@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_FIELDS = (
+from orchestrator.errors import Dirty
+
+_FIELDS: tuple[str, ...] = (
     "index", "name", "uuid", "driver_version", "memory.total", "memory.used",
     "compute_cap", "pcie.link.gen.max", "pcie.link.width.current",
 )  # fmt: skip
@@ -76,16 +78,23 @@ def parse_gpus(outputs: Mapping[str, Mapping[str, Any]], tool: str = "nvidia-smi
 
 
 def memory_command(tool: str) -> dict[str, Any]:
-    """Only the memory in use, for waiting until it is back."""
+    """How much of each card is taken, as a request for the agent's `run`."""
     argv = [tool, "--query-gpu=index,memory.used", "--format=csv,noheader,nounits"]
     return {"name": "gpu_memory", "argv": argv, "timeout_s": _TIMEOUT_S}
 
 
 def parse_memory(outputs: Mapping[str, Mapping[str, Any]]) -> dict[int, int]:
-    """Reply to `memory_command` → index → MiB in use; empty when the tool gave no answer."""
-    rows = [line.split(",") for line in outputs["gpu_memory"]["stdout"].splitlines()]
-    pairs = [(_number(row[0].strip()), _number(row[1].strip())) for row in rows if len(row) == 2]
-    return {index: mib for index, mib in pairs if index is not None and mib is not None}
+    """The reply to `memory_command`: index → MiB; cards that do not tell are left out. Raises `Dirty` when the tool
+    gives no answer: memory that cannot be seen is not free."""
+    answer = outputs["gpu_memory"]
+    problem = _problem(answer, "the GPU tool")
+    if problem:
+        raise Dirty(
+            f"GPU memory cannot be read: {problem}", hint="look at the driver on that host: `dmesg | grep -i nvrm`"
+        )
+    rows = [_row(line, ("index", "memory.used")) for line in answer["stdout"].splitlines()]
+    pairs = [(_number(row.get("index")), _number(row.get("memory.used"))) for row in rows]
+    return {index: used for index, used in pairs if index is not None and used is not None}
 
 
 def _problem(answer: Mapping[str, Any], tool: str) -> str | None:

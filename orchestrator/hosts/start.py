@@ -5,7 +5,8 @@ bytecode beside the one that came, for this interpreter; where that fails, the s
 library only. Both names are 64 hexadecimal digits, by which the agent's `forget` knows what is ours.
 """
 
-# ruff: noqa: PTH - importing pathlib would cost this start 10 ms
+# ruff: noqa: PTH104, PTH108, PTH110, PTH118, PTH123
+# os.path: importing pathlib would cost this start 10 ms
 
 from __future__ import annotations
 
