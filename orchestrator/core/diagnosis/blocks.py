@@ -169,7 +169,8 @@ class Scan:
             self.chains += 1
         level = line.level or (writer.level if headed or writer.just_headed else "")
         block = Block(self.chains if before is None else before.chain, 0 if before is None else before.link + 1,
-                      line.number, level, noise, line.stamp, line.clock)
+                      line.number, level, noise,
+                      *((line.stamp, line.clock) if line.stamp or before is None else (before.stamp, before.clock)))
         if noise:
             self.layout.noisy.add(line.number)
         self.blocks.append(block)

@@ -8,8 +8,8 @@ from orchestrator.core.diagnosis.model import Phase
 from orchestrator.core.diagnosis.reading import Hit, Reading
 
 _GRAPH = re.compile(
-    r"cuda_graph_runner|graph_runner\.py|in capture_model|cudagraph|capture_one_batch|init_cuda_graphs|init_device_graphs"
-    r"|CUDAGraph|graph_capture"
+    r"cuda_graph_runner|graph_runner\.py|in capture_model|cudagraph|capture_one_batch"
+    r"|init_cuda_graphs|init_device_graphs|CUDAGraph|graph_capture"
 )
 _KV = re.compile(
     r"memory_pool|kv_cache_mixin|init_memory_pool|_allocate_kv_cache|initialize_kv_cache|allocate_kv|cache_engine"
@@ -20,7 +20,7 @@ _WEIGHTS = re.compile(
     r"|weight_utils|from_pretrained|modeling_utils|modelLoader"
 )
 _RUNTIME = re.compile(
-    r"event_loop|execute_model|run_busy_loop|forward_batch_generation|profile_run|_dummy_run|determine_available_memory"
+    r"event_loop|execute_model|run_busy_loop|forward_batch_generation|profile_run|_dummy_\w*run|warm_up|determine_available_memory"
     r"|run_batch|sample_tokens|warmup"
 )
 _BY_PHASE: dict[Phase | None, str] = {
@@ -61,7 +61,7 @@ def oom_category(reading: Reading, hit: Hit) -> str:
     message = hit.line.text
     if is_held_by_others(message):
         return "oom_other_process"
-    if "Capture cuda graph failed" in message or "capture" in message.lower() and "graph" in message.lower():
+    if "Capture cuda graph failed" in message or ("capture" in message.lower() and "graph" in message.lower()):
         return "oom_graph_capture"
     frames = "\n".join(reading.frames(hit.block)) if hit.block else ""
     phase = reading.phase_at(hit.number)

@@ -17,7 +17,12 @@ from orchestrator.core.diagnosis.blocks import Block, Layout, arrange
 from orchestrator.core.diagnosis.lines import Line, parse, without_colours
 from orchestrator.core.diagnosis.model import Phase
 from orchestrator.core.diagnosis.phases import (
-    ANSWER_MARKS, LOST_MARKS, PHASE_MARKS, READY_MARKS, SHUTDOWN_MARKS, STARTED,
+    ANSWER_MARKS,
+    LOST_MARKS,
+    PHASE_MARKS,
+    READY_MARKS,
+    SHUTDOWN_MARKS,
+    STARTED,
 )
 from orchestrator.core.diagnosis.signature import Role, Signature
 from orchestrator.core.diagnosis.signatures import SIGNATURES

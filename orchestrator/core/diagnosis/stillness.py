@@ -25,7 +25,7 @@ def slow_peer(reading: Reading, timeout: Hit) -> Line | None:
         if not line.writer or reading.layout.level.get(line.number) == "ERROR":
             continue
         found = _STEP.search(line.text)
-        if found and 0 < int(found[2]) and int(found[1]) <= int(found[2]):
+        if found and int(found[2]) > 0 and int(found[1]) <= int(found[2]):
             kind = line.text[: found.start()]
             steps.setdefault(kind, {})[line.writer] = (int(found[1]), int(found[2]), line)
     waiting = reading.layout.writer.get(timeout.number)
@@ -62,7 +62,7 @@ def is_still_moving(reading: Reading) -> bool:
     bar = _BAR.search(last.text)
     if bar is None:
         return bool(_BUSY_BUILD.search(last.text))
-    return 0 < int(bar[1])
+    return int(bar[1]) > 0
 
 
 def standing_line(reading: Reading) -> Line | None:

@@ -254,19 +254,21 @@ def _healthy_or_idle(case: Case) -> Diagnosis:
     if idle is not None:
         return _diagnosis(case, idle, "hung", "hang", "likely", "requests run and produce nothing since this line",
                           "stacks of every rank (py-spy dump)")
-    return _diagnosis(case, None, "healthy", "healthy", "likely", "the server came up and nothing says it is lost", "none")
+    return _diagnosis(case, None, "healthy", "healthy", "likely", "the server came up and nothing says it is lost",
+                      "none")
 
 
 def _unready(case: Case) -> Diagnosis:
     reading = case.reading
     if reading.shutdown_number is not None:
-        return _diagnosis(case, None, "healthy", "healthy", "possible", "it was asked to end before it was ready", "none")
-    if not reading.timeline:
-        return _diagnosis(case, None, "unknown", "unknown", "possible", "the log names no phase of a start and no error",
-                          "is this the server's log?")
+        return _diagnosis(case, None, "healthy", "healthy", "possible", "it was asked to end before it was ready",
+                          "none")
     if is_still_moving(reading):
         return _diagnosis(case, None, "healthy", "healthy", "possible", "no error; the log ends in work that gets on",
                           "wait")
+    if not reading.timeline:
+        return _diagnosis(case, None, "unknown", "unknown", "possible",
+                          "the log names no phase of a start and no error", "is this the server's log?")
     line = standing_line(reading)
     return _diagnosis(case, line, "hung", "hang", "possible",
                       f"no error; the start stands in phase {reading.last_phase}",

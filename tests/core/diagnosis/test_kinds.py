@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.core.diagnosis.kinds import KINDS, Kind
 
 from orchestrator.core.diagnosis import CATEGORIES, diagnose
+from tests.core.diagnosis.kinds import KINDS, Kind
 
 _BAR = "  0%|          | 0/12 [00:00<?, ?it/s]\r"
 
@@ -57,8 +57,8 @@ def test_what_collectors_put_in_front_changes_nothing(delivery: str) -> None:
 
 def test_ranks_that_interleave_line_by_line_keep_their_tracebacks() -> None:
     """Two workers print at the same time; the one that is only a victim is not named."""
-    root = ["Traceback (most recent call last):", '  File "/v/model_loader/loader.py", line 7, in load_model', "    x()",
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."]
+    root = ["Traceback (most recent call last):", '  File "/v/model_loader/loader.py", line 7, in load_model',
+            "    x()", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."]
     victim = ["Traceback (most recent call last):", '  File "/v/distributed_c10d.py", line 7, in barrier', "    x()",
               "RuntimeError: [/p/pair.cc:534] Connection closed by peer [127.0.0.1]:41200"]
     lines = []
@@ -74,7 +74,8 @@ def test_the_clock_decides_between_writers_not_the_place_in_the_file() -> None:
     """A cause that was flushed late still counts as the earlier one."""
     text = (
         "[2026-03-01 10:00:05 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
-        '  File "/v/a.py", line 7, in f\n    x()\nRuntimeError: CUDA error: an illegal memory access was encountered\n\n'
+        '  File "/v/a.py", line 7, in f\n    x()\n'
+        "RuntimeError: CUDA error: an illegal memory access was encountered\n\n"
         "[2026-03-01 10:00:01 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
         '  File "/v/a.py", line 7, in f\n    x()\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n\n'
         "[2026-03-01 10:00:06] SIGQUIT received. signum=None, frame=None. It usually means one child failed."

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.diagnosis.kinds import KINDS
 
 from orchestrator.core.diagnosis import CATEGORIES, LiveWatch, diagnose
 from orchestrator.core.diagnosis.model import OUTCOMES_THAT_ARE_CATEGORIES
 from orchestrator.core.diagnosis.signatures import SIGNATURES
+from tests.core.diagnosis.kinds import KINDS
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "logs"
 
