@@ -8,7 +8,7 @@ from orchestrator.core.diagnosis.model import Phase
 from orchestrator.core.diagnosis.reading import Hit, Reading
 
 _GRAPH = re.compile(
-    r"cuda_graph_runner|graph_runner\.py|in capture_model|cudagraph|capture_one_batch"
+    r"cuda_graph_runner|graph_runner\.py|capture_model|cudagraph|capture_one_batch"
     r"|init_cuda_graphs|init_device_graphs|CUDAGraph|graph_capture"
 )
 _KV = re.compile(

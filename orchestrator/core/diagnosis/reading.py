@@ -30,6 +30,8 @@ from orchestrator.core.diagnosis.signatures import SIGNATURES
 _PER_LITERAL = 3000
 """No more lines than this are looked at for one literal; a line that repeats more often is not a cause."""
 
+_CHAIN_LINKS = 20
+
 _LONGEST = 4000
 """Characters of a line that patterns see; longer lines are dumps."""
 
@@ -156,8 +158,16 @@ class Reading:
                     yield Hit(line, signature, self.layout.block.get(number))
 
     def frames(self, block: Block) -> list[str]:
-        """Frames of a traceback and of those it is chained to, up to itself."""
-        return [f for b in self.layout.blocks if b.chain == block.chain and b.link <= block.link for f in b.frames]
+        """Frames of a traceback and of those it is chained to, up to itself; of a very long chain the nearest."""
+        nearest = self._chains[block.chain][max(0, block.link - _CHAIN_LINKS): block.link + 1]
+        return [frame for link in nearest for frame in link.frames]
+
+    @cached_property
+    def _chains(self) -> dict[int, list[Block]]:
+        chains: dict[int, list[Block]] = {}
+        for block in self.layout.blocks:
+            chains.setdefault(block.chain, []).append(block)
+        return chains
 
     @cached_property
     def timeline(self) -> list[tuple[int, Phase]]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from orchestrator.core.diagnosis.lines import Line
 from orchestrator.core.diagnosis.memory import killed_category, oom_category
-from orchestrator.core.diagnosis.memory_names import KILLED, OOM, UNSPECIFIC
 from orchestrator.core.diagnosis.model import Certainty, Diagnosis, Evidence, Outcome
 from orchestrator.core.diagnosis.reading import Hit, Reading
 from orchestrator.core.diagnosis.signature import Role
 from orchestrator.core.diagnosis.stillness import idle_since, is_still_moving, slow_peer, standing_line
 from orchestrator.core.diagnosis.suspicion import Changes, Touched, named_suspects, quoted_suspects, touched_by
+from orchestrator.core.diagnosis.undecided import KILLED, OOM, UNSPECIFIC
 from orchestrator.core.diagnosis.unspecific import category_by_frames
 
 _SPECIFIC = 3

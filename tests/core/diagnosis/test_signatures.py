@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.core.diagnosis.memory_names import KILLED, OOM, UNSPECIFIC
 from orchestrator.core.diagnosis.model import CATEGORIES
 from orchestrator.core.diagnosis.reading import Reading
 from orchestrator.core.diagnosis.signature import Role, Signature
 from orchestrator.core.diagnosis.signatures import SIGNATURES
+from orchestrator.core.diagnosis.undecided import KILLED, OOM, UNSPECIFIC
 
 
 def _matching(text: str) -> set[str]:

@@ -92,7 +92,7 @@ def test_phases_of_both_generations_of_engines_are_followed() -> None:
             "(Worker pid=2) INFO 03-01 10:00:02 [gpu_model_runner.py:5] Starting to load model /m...",
             "(Worker pid=2) INFO 03-01 10:00:03 [gpu_worker.py:298] Available KV cache memory: 1.71 GiB",
             "(Worker pid=2) INFO 03-01 10:00:04 [x.py:1] Graph capturing finished in 3 secs",
-            "(EngineCore pid=2) INFO 03-01 10:00:05 [core.py:290] init engine (profile, create kv cache, warmup) took 2 s",
+            "(EngineCore pid=2) INFO 03-01 10:00:05 [core.py:290] init engine (profile, create kv cache) took 2 s",
             "(APIServer pid=1) INFO:     Waiting for application startup.",
             "(APIServer pid=1) INFO:     Application startup complete."]
     for lines in (old, new, vllm):

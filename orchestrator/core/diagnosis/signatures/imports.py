@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.core.diagnosis.memory_names import UNSPECIFIC
 from orchestrator.core.diagnosis.signature import Role, Signature, aside, root
+from orchestrator.core.diagnosis.undecided import UNSPECIFIC
 
 SIGNATURES: tuple[Signature, ...] = (
     root(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.core.diagnosis.memory_names import OOM
 from orchestrator.core.diagnosis.signature import Signature, root, symptom
+from orchestrator.core.diagnosis.undecided import OOM
 
 SIGNATURES: tuple[Signature, ...] = (
     root(

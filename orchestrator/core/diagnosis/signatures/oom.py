@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.core.diagnosis.memory_names import KILLED, OOM
 from orchestrator.core.diagnosis.signature import Signature, root
+from orchestrator.core.diagnosis.undecided import KILLED, OOM
 
 _KNOBS = (
     "--mem-fraction-static", "--gpu-memory-utilization", "--max-model-len", "--context-length", "--cuda-graph-max-bs",
