@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-START = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from orchestrator.agent.main import run_agent; sys.exit(run_agent(0, 1))"
+START = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); from orchestrator.agent.main import run_agent; "
+    "sys.exit(run_agent(0, 1))"
+)
 PATIENCE_S = 20.0
 
 
-class AgentReply(Exception):  # noqa: N818 - the agent's error, as it answered it
+class AgentReply(Exception):
+    """The agent's error, as it answered it."""
+
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(f"{error['kind']}: {error['what']} {error['facts']}")
         self.kind: str = error["kind"]

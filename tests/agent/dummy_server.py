@@ -4,13 +4,17 @@ Keys: port, health (status), health_after (number of asks answered 503 before), 
 (ok, empty, error500, hang, exit), stream (ok, early, inband, exit, spec), gap_s, ignore_term, title.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 SPEC = json.loads(sys.argv[1])
 ASKED = {"health": 0}
@@ -20,10 +24,10 @@ RUNNING = threading.Event()
 class Door(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *_):
+    def log_message(self, *_: object) -> None:
         return
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         if SPEC.get("api_key") and self.headers.get("Authorization") != f"Bearer {SPEC['api_key']}":
             self.answer(401, {"error": "no key"})
         elif self.path == "/health":
@@ -35,7 +39,7 @@ class Door(BaseHTTPRequestHandler):
         else:
             self.answer(404, {})
 
-    def do_POST(self):
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         if self.path == "/flush_cache":
             self.answer(SPEC.get("flush", 200), {})
@@ -44,7 +48,7 @@ class Door(BaseHTTPRequestHandler):
         else:
             self.generate()
 
-    def generate(self):
+    def generate(self) -> None:
         mode = SPEC.get("generate", "ok")
         if mode == "hang":
             time.sleep(600)
@@ -55,7 +59,7 @@ class Door(BaseHTTPRequestHandler):
         else:
             self.answer(200, {"text": "" if mode == "empty" else "four", "meta_info": {"completion_tokens": 4}})
 
-    def stream(self, body):
+    def stream(self, body: dict[str, Any]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -76,29 +80,34 @@ class Door(BaseHTTPRequestHandler):
             self.chunk("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
 
-    def sglang(self, tokens):
+    def sglang(self, tokens: int) -> Iterator[dict[str, Any]]:
         step = 4 if SPEC.get("stream") == "spec" else 1
-        counts = list(range(1, tokens, step)) + [tokens]
+        counts = [*range(1, tokens, step), tokens]
         for count in dict.fromkeys(counts):
-            meta = {"completion_tokens": count, "prompt_tokens": 5, "cached_tokens": 2, "finish_reason": None}
+            meta: dict[str, Any] = {
+                "completion_tokens": count,
+                "prompt_tokens": 5,
+                "cached_tokens": 2,
+                "finish_reason": None,
+            }
             if count == tokens:
                 meta["finish_reason"] = {"type": "length", "length": tokens}
             if step > 1:
                 meta["spec_accept_length"] = 3.5
             yield {"text": "x" * count, "meta_info": meta}
 
-    def openai(self, tokens):
+    def openai(self, tokens: int) -> Iterator[dict[str, Any]]:
         for count in range(tokens):
             finish = "length" if count == tokens - 1 else None
             yield {"choices": [{"text": "x", "finish_reason": finish}]}
         yield {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": tokens}}
 
-    def chunk(self, event):
+    def chunk(self, event: dict[str, Any] | str) -> None:
         text = f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
         self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
         self.wfile.flush()
 
-    def answer(self, status, body):
+    def answer(self, status: int, body: dict[str, Any]) -> None:
         raw = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(raw)))

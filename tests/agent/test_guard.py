@@ -211,9 +211,7 @@ def test_agent_and_guard_both_dead_are_recovered_by_the_next(connect: Connect, r
     later.call("close")
 
 
-def test_a_guard_takes_neither_lock_nor_channel_nor_hint_to_leave(
-    connect: Connect, root: Path, tmp_path: Path
-) -> None:
+def test_a_guard_takes_neither_lock_nor_channel_nor_hint_to_leave(connect: Connect, root: Path, tmp_path: Path) -> None:
     client = connect()
     begin(client, root, tmp_path, lease_s=30)
     pid = guard_pid(client, root)

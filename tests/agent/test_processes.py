@@ -258,11 +258,13 @@ def test_a_device_is_found_by_number_through_another_node(tmp_path: Path) -> Non
     node = tmp_path / "my-null"
     try:
         os.mknod(node, 0o600 | 0o020000, os.makedev(1, 3))
-        opened = open(node)
+        opened = os.open(node, os.O_RDONLY)
     except PermissionError:
         pytest.skip("needs the right to make and open device nodes")
-    with opened:
+    try:
         assert held(["/dev/null"], os.getpid()) == {"/dev/null"}
+    finally:
+        os.close(opened)
 
 
 # ---------------------------------------------------------------- through the agent
@@ -309,9 +311,8 @@ def test_a_port_in_time_wait_has_no_owner_to_hunt_for(connect: Callable[..., Age
         server_end, _ = server.accept()
         server_end.close()  # the server closes first, so the port is left in TIME_WAIT
         client_end.close()
-    with socket.socket() as plain:
-        with pytest.raises(OSError, match="in use"):
-            plain.bind(("127.0.0.1", port))
+    with socket.socket() as plain, pytest.raises(OSError, match="in use"):
+        plain.bind(("127.0.0.1", port))
     found = connect().call("processes", devices=[], port=port, run_ids=[])
     assert found["processes"] == []
 
@@ -326,4 +327,3 @@ def test_identities_survive_the_trip_to_the_agent_and_back(
     found = next(p for p in seen if p["pid"] == process.pid)
     wanted = [{"pid": found["pid"], "start_ticks": found["start_ticks"], "boot_id": boot}]
     assert client.call("end_processes", identities=wanted, term_s=2, kill_s=2)["ended"] == [process.pid]
-

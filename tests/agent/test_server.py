@@ -34,7 +34,7 @@ def test_a_launch_returns_while_the_server_runs_on(agent: AgentClient, tmp_path:
 
 
 def test_the_environment_is_the_given_one_and_ours_and_nothing_else(agent: AgentClient, tmp_path: Path) -> None:
-    odd = {"JSON": '{"a": "b c"}', "QUOTES": "it's \"$HOME\" \\ \n", "EMPTY": ""}
+    odd = {"JSON": '{"a": "b c"}', "QUOTES": 'it\'s "$HOME" \\ \n', "EMPTY": ""}
     given_ = {**odd, "PYTHONDONTWRITEBYTECODE": "1"}
     launched = launch(agent, tmp_path, "sleep", "600", env=given_, pycache=True)
     seen = agent.call("inspect", launch_id="l1")
@@ -142,7 +142,10 @@ def test_lines_come_while_the_server_runs(agent: AgentClient, tmp_path: Path) ->
 _END = st.sampled_from([b"\n", b"\r", b"\r\n"])
 
 
-@given(st.lists(st.tuples(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"")), _END)), st.data())
+@given(
+    st.lists(st.tuples(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"")), _END)),
+    st.data(),
+)
 def test_lines_are_the_same_however_the_log_is_cut(parts: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     """Each text once, in order, with the offset it has in the file."""
     raw = b"".join(text + end for text, end in parts)
@@ -259,7 +262,9 @@ def test_groups_sessions_and_double_forks_all_end(agent: AgentClient, tmp_path: 
 
 
 def test_a_server_that_ignores_the_polite_signal_is_killed_after_its_grace(agent: AgentClient, tmp_path: Path) -> None:
-    launch_python(agent, tmp_path, "import signal,time\nsignal.signal(15, signal.SIG_IGN)\nprint('up')\ntime.sleep(600)")
+    launch_python(
+        agent, tmp_path, "import signal,time\nsignal.signal(15, signal.SIG_IGN)\nprint('up')\ntime.sleep(600)"
+    )
     agent.wait_line("up")
     started = time.monotonic()
     reply = agent.call("stop", launch_id="l1", grace_s=0.4)
@@ -364,7 +369,12 @@ def test_ready_needs_owner_health_identity_and_a_generation(agent: AgentClient, 
         ({"weight_version": "l1", "generate": "empty"}, {"text": 1}, "generation_failed", ("status", 200)),
         ({"weight_version": "l1", "generate": "exit"}, {}, "exited", ("exit_code", 7)),
         ({"health": 503}, {"limit_s": 1.0}, "timeout", ("seen", "/health answers 503")),
-        ({"weight_version": "l1", "generate": "hang"}, {"stall_s": 1.0}, "hung", ("seen", "/generate has not answered")),
+        (
+            {"weight_version": "l1", "generate": "hang"},
+            {"stall_s": 1.0},
+            "hung",
+            ("seen", "/generate has not answered"),
+        ),
         ({"start_s": 600}, {"stall_s": 1.0}, "hung", ("seen", "nothing listens on the port")),
     ],
 )
@@ -433,7 +443,9 @@ def test_the_wait_ends_with_the_server(agent: AgentClient, tmp_path: Path, port:
 
 
 def test_the_wait_ends_with_a_server_whose_health_check_hangs(agent: AgentClient, tmp_path: Path, port: int) -> None:
-    source = f"import socket,time\ns=socket.create_server(('127.0.0.1',{port}))\nprint('up',flush=True)\nc,_=s.accept()\n"
+    source = (
+        f"import socket,time\ns=socket.create_server(('127.0.0.1',{port}))\nprint('up',flush=True)\nc,_=s.accept()\n"
+    )
     launch_python(agent, tmp_path, source + "print('asked', flush=True)\ntime.sleep(600)")
     waiting = agent.send("await_ready", launch_id="l1", spec=ready_spec(port))
     agent.wait_line("asked")
