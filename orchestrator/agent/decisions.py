@@ -59,7 +59,7 @@ def decide(change: Change, now: Optional[Identity], parked: Optional[Identity], 
     `now` is what lies at the path, `parked` what lies under the stage name. `was_placed` is what the journal knows:
     True when our version had reached the path, False when it had not, None after a crash in between.
     """
-    if was_placed is False:
+    if was_placed is False and not _is_original(change.before, parked):
         return _NOT_PLACED
     if change.kind == "replace":
         return _decide_replace(change, now, parked, was_placed)
@@ -68,15 +68,22 @@ def decide(change: Change, now: Optional[Identity], parked: Optional[Identity], 
     return _decide_delete(change, now, parked, was_placed)
 
 
+def _is_original(before: Optional[Identity], parked: Optional[Identity]) -> bool:
+    """Whether the original lies under the stage name, as it was or as somebody made it there."""
+    if before is None or parked is None:
+        return False
+    return is_same(parked, before) or parked.ino == before.ino
+
+
 def _decide_replace(
     change: Change, now: Optional[Identity], parked: Optional[Identity], was_placed: Optional[bool]
 ) -> Verdict:
     before, after = change.before, change.after
     assert before is not None and after is not None
-    if parked is not None and (is_same(parked, before) or parked.ino == before.ino):
-        return _decide_swapped(before, after, now, parked)
     if parked is not None and is_same(parked, after):
         return _NOT_PLACED
+    if parked is not None and _is_original(before, parked):
+        return _decide_swapped(before, after, now, parked)
     if now is not None and is_same(now, before):
         return _NOT_PLACED
     if was_placed or (now is not None and now.sha256 == after.sha256):
