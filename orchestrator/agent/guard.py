@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -30,6 +29,7 @@ _LOOK_S = 1.0
 """The longest sleep: a lease can be shortened, and poll() does not count suspended time as the lease does."""
 _RETRY_S = 2.0
 _TRIES = 30
+_PAUSE_S = 0.1
 _MAX_DIFFERENCES = 50
 _AGENT_S = 5.0
 
@@ -50,7 +50,7 @@ class Guard:
         self._exits: Dict[str, Dict[str, Any]] = {}
         self._leaving = False
         self._wakeup = _receive_signals()
-        self._listener = guardsocket.listen(self._state_dir)
+        self._listener = guardsocket.Door(self._state_dir)
         self._requests: Dict[str, Callable[[Mapping[str, Any]], Dict[str, Any]]] = {
             "hello": self._hello,
             "launch": self._launch,
@@ -63,9 +63,12 @@ class Guard:
             left_s = self._lease_left_s()
             if left_s <= 0 and self._try_to_expire():
                 break
-            self._wait(min(left_s if left_s > 0 else _RETRY_S, _LOOK_S))
-        # Whoever listens at this name from now on is another guard.
-        guardsocket.unlink_socket(self._state_dir)
+            try:
+                self._wait(min(left_s if left_s > 0 else _RETRY_S, _LOOK_S))
+            except Exception:  # whatever one request broke, the lease is still to be watched
+                traceback.print_exc()
+                time.sleep(_PAUSE_S)
+        self._listener.close()
 
     def _lease_left_s(self) -> float:
         """Zero or less: over, or of another boot. A record caught half written is read again."""
@@ -107,10 +110,9 @@ class Guard:
                 self._serve(self._peers[fd])
 
     def _accept(self) -> None:
-        sock, _ = self._listener.accept()
-        sock.settimeout(1.0)
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        self._peers[sock.fileno()] = Peer(sock, processes.identity_of(kernel.peer_of(raw), self._boot))
+        sock = self._listener.accept()
+        pid = guardsocket.peer_pid(sock)
+        self._peers[sock.fileno()] = Peer(sock, processes.identity_of(pid, self._boot))
 
     def _serve(self, peer: Peer) -> None:
         frames = peer.frames()
@@ -125,7 +127,7 @@ class Guard:
             except AgentError as error:
                 answer = {"error": error.as_reply()}
             except OSError as error:
-                answer = {"error": failed(error, frame["do"]).as_reply()}
+                answer = {"error": failed(error, str(frame["do"])).as_reply()}
             if not peer.send({"id": frame["id"], **answer}):
                 self._drop(peer)
                 return
@@ -268,8 +270,7 @@ class Guard:
 
 def _receive_signals() -> int:
     """Read end of a pipe that turns readable when a child ends. Other signals that would end us are ignored."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    kernel.ignore_signals()
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)

@@ -6,14 +6,17 @@ import queue
 import socket
 import sys
 import threading
+import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from orchestrator.agent import guardsocket
+from orchestrator.agent import ending, guardsocket, processes
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.rpc import FrameError, Wire, pack
 
-REPLY_S = 15.0
+REPLY_S = 10.0
+SILENT_S = 5.0
+_POKE = 0
 
 
 class GuardLink:
@@ -29,6 +32,7 @@ class GuardLink:
         self._lock = threading.Lock()
         self._number = 0
         self._leaving = False
+        self._poked_at: Optional[float] = None
         self.is_alive = True
         threading.Thread(target=self._read, name="guard", daemon=True).start()
         hello = self.call("hello")
@@ -39,9 +43,36 @@ class GuardLink:
     def dial(
         cls, state_dir: str, boot: str, on_exit: Callable[[Dict[str, Any]], None], on_lost: Callable[[], None]
     ) -> Optional[GuardLink]:
-        """None when no guard of this tree lives."""
+        """None when no guard of this tree lives. One that does not answer is ended: what it should watch is ours."""
         sock = guardsocket.dial(state_dir, REPLY_S)
-        return cls(sock, boot, on_exit, on_lost) if sock is not None else None
+        if sock is None:
+            return None
+        guard = processes.identity_of(guardsocket.peer_pid(sock), boot)
+        silent = False
+
+        def lost() -> None:
+            if not silent:
+                on_lost()
+
+        try:
+            return cls(sock, boot, on_exit, lost)
+        except AgentError:
+            silent = True
+            if guard is not None:
+                ending.kill_and_wait(guard, boot, REPLY_S)
+            return None
+
+    def poke(self) -> None:
+        """Ask without waiting; a guard that left the last question unanswered for `SILENT_S` is ended, and so lost."""
+        now = time.monotonic()
+        if self._poked_at is None:
+            self._poked_at = now
+            try:
+                self._wire.send(pack({"id": _POKE, "do": "hello"}))
+            except OSError:
+                return  # the reading thread sees the same
+        elif now - self._poked_at > SILENT_S:
+            ending.kill_and_wait(self.identity, self.identity.boot_id, SILENT_S)  # the reading thread sees its end
 
     def call(self, do: str, arguments: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
         """Raises `refused` when the guard is gone, or what it answers."""
@@ -77,7 +108,9 @@ class GuardLink:
                 message = self._wire.receive()
                 if message is None:
                     break
-                if message.get("event") == "exit":
+                if message.get("id") == _POKE:
+                    self._poked_at = None
+                elif message.get("event") == "exit":
                     self._on_exit(message["data"])
                 else:
                     self._replies.put(message)

@@ -7,6 +7,7 @@ import os
 import socket
 from typing import Any, Dict, List, Mapping, Optional
 
+from orchestrator.agent import kernel
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.rpc import pack
 
@@ -24,8 +25,6 @@ class Peer:
         """Complete frames; None at the end of the connection."""
         try:
             block = self.sock.recv(1 << 16)
-        except BlockingIOError:
-            return []
         except OSError:
             return None
         if not block:
@@ -47,15 +46,42 @@ class Peer:
         return True
 
 
-def listen(state_dir: str) -> socket.socket:
-    """A listening socket at `guard.sock`, whatever the length of the path. Whoever had the name before is dead: the
-    caller's agent holds the lock of the tree and asked."""
-    unlink_socket(state_dir)
-    with _Folder(state_dir) as folder:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.bind(f"{folder}/{SOCKET}")
-    sock.listen(4)
-    return sock
+class Door:
+    """A listening socket at `guard.sock`, whatever the length of the path. Whoever had the name before is dead or was
+    given up: the agent that asked for this guard holds the lock of the tree."""
+
+    def __init__(self, state_dir: str) -> None:
+        self._path = os.path.join(state_dir, SOCKET)
+        if os.path.lexists(self._path):
+            os.unlink(self._path)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with _Folder(state_dir) as folder:
+            self._sock.bind(f"{folder}/{SOCKET}")
+        self._inode = os.lstat(self._path).st_ino
+        self._sock.listen(4)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def accept(self) -> socket.socket:
+        """A connection whose sends give up after a second: an agent that is stopped must not stop its guard."""
+        sock, _ = self._sock.accept()
+        sock.settimeout(1.0)
+        return sock
+
+    def close(self) -> None:
+        """Take the name away, unless it is another guard's by now."""
+        self._sock.close()
+        try:
+            if os.lstat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+        except FileNotFoundError:
+            return
+
+
+def peer_pid(sock: socket.socket) -> int:
+    """Of the process at the other end, by the kernel's word."""
+    return kernel.peer_of(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
 
 
 def dial(state_dir: str, timeout_s: float) -> Optional[socket.socket]:
@@ -69,13 +95,6 @@ def dial(state_dir: str, timeout_s: float) -> Optional[socket.socket]:
         sock.close()
         return None
     return sock
-
-
-def unlink_socket(state_dir: str) -> None:
-    try:
-        os.unlink(os.path.join(state_dir, SOCKET))
-    except FileNotFoundError:
-        return
 
 
 class _Folder:

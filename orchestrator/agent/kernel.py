@@ -18,6 +18,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NAME = 15
 
 IN_MODIFY = 0x2
+IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""What nursery and guard do not listen to."""
 
 
 def _call(name: str, *args: object) -> int:
@@ -83,9 +85,15 @@ def watch_file(path: str) -> int | None:
     return fd
 
 
+def ignore_signals() -> None:
+    """The end of a terminal, a connection or a session is no reason to go."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def reset_signals() -> None:
     """Give a program about to be executed the default of every signal that Python or we changed."""
-    for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+    for number in (*IGNORED, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
 

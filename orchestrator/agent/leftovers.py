@@ -12,7 +12,8 @@ import os
 import re
 import shutil
 import stat as stat_bits
-from typing import Dict, Iterable, List, NamedTuple, Set, Tuple
+import sys
+from typing import Callable, Dict, Iterable, List, NamedTuple, Set, Tuple
 
 from orchestrator.agent import holders, processes
 
@@ -52,8 +53,7 @@ def sweep(*, tmp: str, mapped: Set[Tuple[str, int]], pids: Set[int], since_s: fl
         ours = (path, seen.st_ino) in mapped or named
         private = not seen.st_mode & 0o077  # nobody else but root can have it mapped where we cannot look
         if ours and path not in held and (private or not blind):
-            os.unlink(path)
-            swept.removed.append(path)
+            _remove(path, os.unlink, swept)
         elif ours or suspect:
             swept.kept.append(path)
     return swept
@@ -68,8 +68,18 @@ def _remove_tmp(tmp: str, swept: Swept) -> None:
     if not stat_bits.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
         swept.kept.append(tmp)
         return
-    shutil.rmtree(tmp)
-    swept.removed.append(tmp)
+    _remove(tmp, shutil.rmtree, swept)
+
+
+def _remove(path: str, remove: Callable[[str], None], swept: Swept) -> None:
+    """What cannot be removed is named, and does not keep the launch from being over."""
+    try:
+        remove(path)
+    except OSError as error:
+        print(f"left behind: {error}", file=sys.stderr)
+        swept.kept.append(path)
+    else:
+        swept.removed.append(path)
 
 
 def _candidates(since_s: float) -> Dict[str, os.stat_result]:

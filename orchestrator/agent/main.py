@@ -40,6 +40,7 @@ def run_agent(stdin_fd: int, stdout_fd: int) -> int:
         print(f"the agent ends: {error}", file=sys.stderr)
         code = 1
     sys.stderr.flush()
+    probes.end_commands()
     # Threads may wait for a server's answer for minutes; nobody waits for them any more.
     os._exit(code)
 
@@ -148,11 +149,21 @@ class Agent:
 
     def _open(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         if self._session is not None:
-            raise AgentError("refused", "a tree is open on this connection", {"root": self._session.tree.root})
+            self._leave_lapsed(self._session)
         self._session = session = Session(request, self._nursery, self._boot, self.emit)
         self._cache.remember(session.tree.state_dir, session.tree.root)
         session.adopt()
         return session.describe()
+
+    def _leave_lapsed(self, session: Session) -> None:
+        """Take leave of a tree whose lease ran out while nobody asked; a tree that is still held stays open."""
+        try:
+            session.tree.beat()
+        except AgentError:
+            session.tree.leave()
+            self._session = None
+            return
+        raise AgentError("refused", "a tree is open on this connection", {"root": session.tree.root}, "close it first")
 
     def _close(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         session = self._session

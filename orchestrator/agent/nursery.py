@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -66,8 +65,7 @@ def _rear(sock: socket.socket, agent: int) -> NoReturn:
         for fd in (0, 1, 2):
             os.dup2(null, fd)
         kernel.close_all_but({0, 1, 2, sock.fileno()})
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        kernel.ignore_signals()
         boot = processes.boot_id()
         parent = processes.identity_of(agent, boot)
         wire = Wire(sock.fileno(), sock.fileno())

@@ -11,13 +11,16 @@ import select
 import signal
 import stat as stat_bits
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterable, List, Mapping
+from typing import Any, Dict, Iterable, List, Mapping, Set
 
 MAX_OUTPUT = 1 << 20
 MAX_CONTENT = 1 << 20
 MAX_HASHED = 1 << 30
+_lock = threading.Lock()
+_running: Set[subprocess.Popen[bytes]] = set()
 _AFTER_EXIT_S = 0.2
 _AFTER_KILL_S = 1.0
 
@@ -46,8 +49,30 @@ def _run_one(command: Mapping[str, Any]) -> Dict[str, Any]:
         )
     except (OSError, ValueError) as error:
         return {"rc": None, "stdout": "", "stderr": "", "timed_out": False, "error": str(error)}
+    with _lock:
+        _running.add(process)
     talk = _Talk(process, (stdin or "").encode("utf-8", "surrogateescape"), int(command.get("max_bytes") or MAX_OUTPUT))
-    return talk.until(time.monotonic() + float(command["timeout_s"]))
+    try:
+        return talk.until(time.monotonic() + float(command["timeout_s"]))
+    finally:
+        with _lock:
+            _running.discard(process)
+
+
+def end_commands() -> None:
+    """KILL to the sessions of all commands under way: nobody waits for their answers any more."""
+    with _lock:
+        for process in _running:
+            if process.returncode is None:
+                _kill_session(process)
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Of a child of ours that is not reaped: the group's number is its own."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
 
 
 class _Talk:
@@ -113,10 +138,7 @@ class _Talk:
 
     def _kill(self) -> None:
         """The whole session of the command. One that is stuck in the kernel is left behind, unreaped."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)  # its leader is our child and not reaped: the id is ours
-        except ProcessLookupError:
-            return
+        _kill_session(self._process)
         try:
             self._process.wait(_AFTER_KILL_S)
         except subprocess.TimeoutExpired:

@@ -18,6 +18,7 @@ PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 RUN_ID = "ORC_RUN_ID"
 
 _GONE = (errno.ENOENT, errno.ESRCH)
+_HIDDEN = (errno.EACCES, errno.EPERM)  # other users' processes, and all of them where /proc is mounted with hidepid
 _KERNEL_THREAD = 0x00200000
 
 
@@ -90,12 +91,12 @@ def parse_stat(text: str) -> Stat:
 
 
 def read_stat(pid: int) -> Stat | None:
-    """None when there is no such process."""
+    """None when there is no such process, or none that we may see."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return parse_stat(file.read())
     except OSError as error:
-        if is_gone(error):
+        if is_gone(error) or error.errno in _HIDDEN:
             return None
         raise
 
@@ -153,7 +154,7 @@ def read_environ(pid: int) -> Dict[str, str] | None:
         with open(f"/proc/{pid}/environ", "rb") as file:
             raw = file.read()
     except OSError as error:
-        if is_gone(error) or error.errno in (errno.EACCES, errno.EPERM):
+        if is_gone(error) or error.errno in _HIDDEN:
             return None
         raise
     pairs = (os.fsdecode(item).partition("=") for item in raw.split(b"\0"))
@@ -166,7 +167,7 @@ def read_cmdline(pid: int) -> list[str]:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             raw = file.read()
     except OSError as error:
-        if is_gone(error):
+        if is_gone(error) or error.errno in _HIDDEN:
             return []
         raise
     # A title written over the arguments is padded with NULs.
@@ -178,7 +179,7 @@ def read_link(pid: int, name: str) -> str | None:
     try:
         return os.readlink(f"/proc/{pid}/{name}")
     except OSError as error:
-        if is_gone(error) or error.errno in (errno.EACCES, errno.EPERM):
+        if is_gone(error) or error.errno in _HIDDEN:
             return None
         raise
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from typing import Any, Dict, List, Mapping, Set, Tuple
 
@@ -50,7 +51,11 @@ class Run:
         return dict(found) if found else None
 
     def save_seen(self, identities: Set[Identity], mapped: Set[Tuple[str, int]]) -> None:
-        self._save("seen.json", {"identities": sorted(identities), "mapped": sorted(mapped)})
+        """A full disk costs this note, which is a help and no condition, and never the end of a launch."""
+        try:
+            self._save("seen.json", {"identities": sorted(identities), "mapped": sorted(mapped)})
+        except OSError as error:
+            print(f"not noted who belongs to {self.launch_id}: {error}", file=sys.stderr)
 
     def seen(self, boot: str) -> Set[Identity]:
         """Processes that were of this launch when somebody looked."""

@@ -48,10 +48,16 @@ class Session:
         self._link: Optional[GuardLink] = None
         self._server: Optional[Server] = None
         self._lock = threading.Lock()
-        self._connect_guard()
+        try:
+            self._connect_guard()
+        except BaseException:
+            self.tree.leave()
+            raise
         self._inherited = self.tree.open_transaction() is not None or self.tree.open_launch() is not None
 
     def _kill_agent(self, identity: Dict[str, Any]) -> bool:
+        if int(identity["pid"]) == os.getpid():
+            return False
         named = Identity(int(identity["pid"]), int(identity["start_ticks"]), str(identity["boot_id"]))
         return ending.kill_and_wait(named, self._boot, _AGENT_S)
 
@@ -127,6 +133,8 @@ class Session:
 
     def beat(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         lease_s = request.get("lease_s")
+        if self._link is not None and self._link.is_alive:
+            self._link.poke()
         return {"until_s": self.tree.beat(float(lease_s) if lease_s is not None else None)}
 
     def snapshot(self, _: Mapping[str, Any]) -> Dict[str, Any]:

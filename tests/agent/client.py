@@ -20,6 +20,8 @@ START = (
     "sys.exit(run_agent(0, 1))"
 )
 PATIENCE_S = 20.0
+PYTHON = os.environ.get("AGENT_PYTHON", sys.executable)
+"""The agent's interpreter: set it to try the whole suite with an older one."""
 
 
 class AgentReply(Exception):
@@ -35,7 +37,7 @@ class AgentReply(Exception):
 class AgentClient:
     """`call` waits for the reply; `events` are kept in order of arrival and can be awaited."""
 
-    def __init__(self, home: Path, python: str = sys.executable) -> None:
+    def __init__(self, home: Path, python: str = PYTHON) -> None:
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8"}
         self.process = subprocess.Popen(
             [python, "-I", "-S", "-c", START],

@@ -31,8 +31,8 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., AgentClient]]:
     """Starts agents; at the end of the test whatever is open is recovered, and every process of ours must be gone."""
     clients: list[AgentClient] = []
 
-    def start(python: str = sys.executable) -> AgentClient:
-        clients.append(AgentClient(tmp_path, python))
+    def start() -> AgentClient:
+        clients.append(AgentClient(tmp_path))
         return clients[-1]
 
     yield start

@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.agent import guardsocket
+from orchestrator.agent import guardlink, guardsocket, processes
 from tests.agent.client import AgentClient, AgentReply, is_running, wait_until
 from tests.agent.conftest import launch, launch_python, open_tree
 
@@ -244,6 +245,36 @@ def test_a_third_party_edit_is_kept_and_the_guard_says_so(connect: Connect, root
     (root / "a.py").write_text("x = 2\n")  # the colleague takes it back
     later.call("recover")
     later.call("close")
+
+
+def test_a_guard_that_does_not_answer_is_ended_and_counts_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "import socket,time\ns=socket.socket(socket.AF_UNIX)\ns.bind('guard.sock')\ns.listen()\nprint(flush=True)\n"
+    )
+    silent = subprocess.Popen([sys.executable, "-c", source + "time.sleep(600)"], cwd=tmp_path, stdout=subprocess.PIPE)
+    assert silent.stdout
+    silent.stdout.readline()
+    monkeypatch.setattr(guardlink, "REPLY_S", 0.3)
+    lost: list[str] = []
+    link = guardlink.GuardLink.dial(
+        str(tmp_path), processes.boot_id(), lambda _: lost.append("exit"), lambda: lost.append("lost")
+    )
+    assert link is None and silent.wait(10) == -signal.SIGKILL and lost == []
+    silent.stdout.close()
+    assert guardlink.GuardLink.dial(str(tmp_path), processes.boot_id(), lambda _: None, lambda: None) is None
+
+
+def test_a_stopped_guard_is_noticed_by_the_heartbeat(connect: Connect, root: Path, tmp_path: Path) -> None:
+    client = connect()
+    begin(client, root, tmp_path, lease_s=60)
+    os.kill(guard_pid(client, root), signal.SIGSTOP)
+    wait_until(lambda: client.call("beat") and client.named("guard_lost"), "it is told")
+    assert client.call("recover")["state"] == "clean"
+    client.call("apply", txn="t2", files=[change(root / "a.py", b"x = 3\n")])  # ends it, and starts another
+    client.call("revert", txn="t2", reason="end of test")
+    client.call("close")
 
 
 def test_paths_longer_than_a_socket_name_work(connect: Connect, tmp_path: Path) -> None:

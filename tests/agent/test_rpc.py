@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.agent.rpc import FrameError, Wire
 from orchestrator.agent.rpc import pack as pack_frame
-from tests.agent.client import AgentClient, AgentReply, pack
+from tests.agent.client import AgentClient, AgentReply, is_running, pack, wait_until
 
 Connect = Callable[..., AgentClient]
 
@@ -92,6 +92,16 @@ def test_end_of_input_ends_the_agent_cleanly(connect: Connect) -> None:
     client = connect()
     client.call("hello")
     assert client.close() == 0
+
+
+def test_commands_under_way_end_with_the_agent(connect: Connect, tmp_path: Path) -> None:
+    """S26: a client that is gone leaves nothing running for hours."""
+    client = connect()
+    argv = ["sh", "-c", f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; sleep 600"]
+    client.send("run", commands=[{"name": "s", "argv": argv, "timeout_s": 600}])
+    wait_until((tmp_path / "pid").exists, "the command runs")
+    assert client.close() == 0
+    wait_until(lambda: not is_running(int((tmp_path / "pid").read_text())), "the command is gone")
 
 
 def test_input_that_ends_inside_a_frame_ends_the_agent_with_a_reason(connect: Connect) -> None:
