@@ -18,6 +18,7 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Set, Tuple
 from orchestrator.agent import holders, processes
 
 SHM = "/dev/shm"  # noqa: S108 - looked at, not written
+_TRIES = 4  # a file is made some time before it is mapped; a stranger's is not asked about for ever
 _SUSPECTS = re.compile(r"^(psm_|sem\.mp-|sgl|vllm|nccl|cuda|torch_)", re.IGNORECASE)
 
 
@@ -26,20 +27,43 @@ class Swept(NamedTuple):
     kept: List[str]
 
 
-def shared_memory(pids: Iterable[int]) -> Set[Tuple[str, int]]:
-    """(name, inode) of everything in /dev/shm that these processes map now."""
-    found: Set[Tuple[str, int]] = set()
+def shared_memory(pids: Iterable[int]) -> Set[int]:
+    """Inodes of everything in /dev/shm that these processes map now. Not names: `sem_open` maps a file under a name
+    of the moment, and links it to the one that stays."""
+    found: Set[int] = set()
     for pid in pids:
         try:
-            found |= {(m.path, m.ino) for m in holders.read_maps(pid) if m.path.startswith(SHM + "/")}
+            found |= {mapping.ino for mapping in holders.read_maps(pid) if mapping.path.startswith(SHM + "/")}
         except OSError as error:
             if not processes.is_gone(error) and error.errno not in (errno.EACCES, errno.EPERM):
                 raise
     return found
 
 
-def sweep(*, tmp: str, mapped: Set[Tuple[str, int]], pids: Set[int], since_s: float) -> Swept:
-    """After the end of a launch. `mapped`: what its processes were seen to map; `since_s`: epoch of the launch."""
+class NewFiles:
+    """Tells when a look at the maps is worth its cost: when /dev/shm has a file that is not explained yet."""
+
+    def __init__(self) -> None:
+        self._tries: Dict[int, int] = {}  # inode → how often it was asked about
+
+    def are_there(self, explained: Set[int]) -> bool:
+        found = False
+        for inode in _inodes() - explained:
+            self._tries[inode] = self._tries.get(inode, 0) + 1
+            found = found or self._tries[inode] <= _TRIES
+        return found
+
+
+def _inodes() -> Set[int]:
+    try:
+        with os.scandir(SHM) as entries:
+            return {entry.inode() for entry in entries}
+    except FileNotFoundError:
+        return set()
+
+
+def sweep(*, tmp: str, mapped: Set[int], pids: Set[int], since_s: float) -> Swept:
+    """After the end of a launch. `mapped`: inodes its processes were seen to map; `since_s`: epoch of the launch."""
     swept = Swept([], [])
     if tmp:
         _remove_tmp(tmp, swept)
@@ -50,7 +74,7 @@ def sweep(*, tmp: str, mapped: Set[Tuple[str, int]], pids: Set[int], since_s: fl
     for path, seen in sorted(candidates.items()):
         suspect = _SUSPECTS.match(os.path.basename(path)) is not None
         named = suspect and any(int(number) in pids for number in re.findall(r"\d+", path))
-        ours = (path, seen.st_ino) in mapped or named
+        ours = seen.st_ino in mapped or named
         private = not seen.st_mode & 0o077  # nobody else but root can have it mapped where we cannot look
         if ours and path not in held and (private or not blind):
             _remove(path, os.unlink, swept)

@@ -69,7 +69,7 @@ class RankWatch:
                 self._server.emit_rank_exit(identity.pid, self._titles[identity])
 
     def _look_for_ranks(self) -> None:
-        for identity in self._server.family(carriers=False):
+        for identity in self._server.look():
             if identity in self._grips:
                 continue
             title = processes.title_of(identity.pid)

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Set, Tuple
+from typing import Any, Dict, List, Mapping, Set
 
 from orchestrator.agent import processes
 from orchestrator.agent.ending import Launched
@@ -50,7 +50,7 @@ class Run:
         found = self._load("exit.json")
         return dict(found) if found else None
 
-    def save_seen(self, identities: Set[Identity], mapped: Set[Tuple[str, int]]) -> None:
+    def save_seen(self, identities: Set[Identity], mapped: Set[int]) -> None:
         """A full disk costs this note, which is a help and no condition, and never the end of a launch."""
         try:
             self._save("seen.json", {"identities": sorted(identities), "mapped": sorted(mapped)})
@@ -62,9 +62,9 @@ class Run:
         found = (self._load("seen.json") or {}).get("identities", [])
         return {Identity(*one) for one in found if one[2] == boot}
 
-    def mapped(self) -> Set[Tuple[str, int]]:
-        """(path, inode) of shared memory that they mapped."""
-        return {(path, inode) for path, inode in (self._load("seen.json") or {}).get("mapped", [])}
+    def mapped(self) -> Set[int]:
+        """Inodes of shared memory that they mapped."""
+        return set((self._load("seen.json") or {}).get("mapped", []))
 
     def _save(self, name: str, content: Mapping[str, Any]) -> None:
         path = os.path.join(self.path, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
 from orchestrator.agent import ending, holders, leftovers, processes
 from orchestrator.agent.logtail import LogTail
@@ -24,7 +24,8 @@ class Server:
         self.run, self.record, self.boot = run, dict(record), boot
         self.launched = run.launched(record)
         self.ours = ending.Ours(self.launched, guard, run.seen(boot), _spared(guard))
-        self.mapped: Set[Tuple[str, int]] = run.mapped()
+        self.mapped: Set[int] = run.mapped()
+        self._new_files = leftovers.NewFiles()
         self.end: Optional[Dict[str, Any]] = None
         self.ended = threading.Event()
         self._emit = emit
@@ -95,10 +96,22 @@ class Server:
     def note_family(self) -> Dict[Identity, processes.Stat]:
         """`family`, kept on disk with the shared memory it maps, for whoever has to clean up without us."""
         found = self.family()
-        mapped = leftovers.shared_memory(identity.pid for identity in found)
+        self._note(found)
+        return found
+
+    def _note(self, family: Iterable[Identity]) -> None:
+        mapped = leftovers.shared_memory(identity.pid for identity in family)
         with self._lock:
             self.mapped |= mapped
             self.run.save_seen(self.ours.seen, self.mapped)
+
+    def look(self) -> Dict[Identity, processes.Stat]:
+        """The cheap look that is taken all the time; what is new is noted."""
+        with self._lock:
+            known = len(self.ours.seen)
+        found = self.family(carriers=False)
+        if self._new_files.are_there(self.mapped) or len(self.ours.seen) != known:
+            self._note(found)
         return found
 
     def inspect(self) -> Dict[str, Any]:

@@ -315,28 +315,38 @@ def test_what_a_server_left_behind_is_ended_by_stop_though_it_ended_by_itself(
     assert not is_running(child)
 
 
-def test_leftovers_that_are_ours_go_and_others_stay(agent: AgentClient, tmp_path: Path) -> None:
-    """The temporary directory, and the shared memory that our process mapped; not what merely looks alike."""
-    name = f"psm_{os.getpid():x}{time.monotonic_ns() % 10**6}"
-    foreign = Path("/dev/shm") / f"psm_f{name[4:]}"
-    source = f"""
-import mmap, os, tempfile, time
-fd = os.open('/dev/shm/{name}', os.O_CREAT | os.O_RDWR, 0o600)
-os.ftruncate(fd, 4096)
-kept = mmap.mmap(fd, 4096)
-tempfile.mkstemp()
-print('up', flush=True)
-time.sleep(600)
+SHARER = """
+import multiprocessing, multiprocessing.shared_memory, os, tempfile, time
+if __name__ == '__main__':
+    made = multiprocessing.get_context('spawn').Semaphore()
+    block = multiprocessing.shared_memory.SharedMemory(create=True, size=4096)
+    tempfile.mkstemp()
+    print(made._semlock.name, block.name, flush=True)
+    time.sleep(600)
 """
-    reply = launch_python(agent, tmp_path, source)
-    agent.wait_line("up")
+
+
+@pytest.mark.parametrize("end", ["stopped", "crashed"])
+def test_leftovers_that_are_ours_go_and_others_stay(agent: AgentClient, tmp_path: Path, end: str) -> None:
+    """The temporary directory, and shared memory that our processes were seen to map; not what merely looks alike."""
+    foreign = Path(f"/dev/shm/psm_f{os.getpid():x}{time.monotonic_ns() % 10**6}")
     foreign.touch(0o600)
     try:
-        assert os.listdir(reply["tmp"])
+        reply = launch_python(agent, tmp_path, SHARER)
+        names = wait_until(lambda: agent.lines() and agent.lines()[0].split(), "it shares")
+        shared = {f"/dev/shm/sem.{names[0].lstrip('/')}", f"/dev/shm/{names[1]}"}
+        assert all(os.path.exists(path) for path in shared) and os.listdir(reply["tmp"])
+        if end == "crashed":
+            threading.Event().wait(1.2)  # it is looked for twice a second
+            (tracker,) = agent.call("inspect", launch_id="l1")["descendants"]
+            for process in (tracker, reply):  # the tracker first, which would tidy up
+                os.kill(process["pid"], signal.SIGKILL)
+            agent.wait_event("exit")
         left = agent.call("stop", launch_id="l1", grace_s=0)["leftovers"]
-        assert set(left["removed"]) == {reply["tmp"], f"/dev/shm/{name}"}
+        assert reply["tmp"] in left["removed"] and set(left["removed"]) <= {reply["tmp"], *shared}
+        assert end == "stopped" or shared <= set(left["removed"])
         assert str(foreign) in left["kept"] and foreign.exists()
-        assert not Path("/dev/shm", name).exists() and not Path(reply["tmp"]).exists()
+        assert not any(os.path.exists(path) for path in (*shared, reply["tmp"]))
     finally:
         foreign.unlink()
 
