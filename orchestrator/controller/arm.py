@@ -322,6 +322,8 @@ class Arm:
 
     def _crash(self, state: str, facts: Mapping[str, Any]) -> None:
         """The server did not come up, or was lost: named after how."""
+        if self._watch.is_lost:
+            state = "exited"  # a dying server's socket belongs to nobody for a moment, and looks like a stranger's
         outcome = _OUTCOMES.get(state, LaunchOutcome.exited)
         detail = self._watch.fatal or ", ".join(f"{k} {v}" for k, v in facts.items())
         raise ArmFailed(outcome, f"{state}: {detail}" if detail else state)

@@ -139,7 +139,8 @@ class ArmBook:
         artifact = self._ledger.add_artifact(
             "log", log, experiment_id=self._experiment.id, launch_id=launch, name=f"{self.launch_name}.log"
         )
-        self._ledger.add_samples(launch, [Sample.model_validate(s) for s in result.samples])
+        measured = [s for s in result.samples if s["repetition"] >= 0]  # a warm-up that failed is a reason, no sample
+        self._ledger.add_samples(launch, [Sample.model_validate(s) for s in measured])
         self._ledger.note_launch(launch, ready_s=result.ready_s)
         diagnosis = result.diagnosis
         self._ledger.end_launch(

@@ -14,13 +14,17 @@ from orchestrator.core.records import LaunchOutcome, Verdict
 from orchestrator.core.stats import LaunchValue, judge
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
 from orchestrator.serving.configuration import baseline_configuration
-from orchestrator.serving.metrics import totals_differ
+from orchestrator.serving.metrics import totals_differ, within_cv
 
 if TYPE_CHECKING:
     from orchestrator.controller.book import Book
     from orchestrator.controller.session import HostSession
     from orchestrator.core.model import Context, Hypothesis, Playbook, Workload
     from orchestrator.core.records import ArmKind, Conclusion, ExperimentRecord, ExperimentState, FindingRecord
+
+
+PRIOR_CV = 0.03
+"""Noise between launches that is assumed until it is measured; never less than what one launch shows within itself."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,9 @@ class CampaignRun:
                 direction=measure.direction,
                 min_effect=measure.min_effect,
                 max_launches=measure.launches,
+                prior_between_cv=max(
+                    PRIOR_CV, *(within_cv(r.samples, measure.metric) for r in (*baseline.results, *results))
+                ),
             )
             if not judgement.needs_more:
                 launches = len(baseline.results), len(results)

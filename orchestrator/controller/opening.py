@@ -40,7 +40,7 @@ def open_host(session: HostSession, prepared: Prepared, run_id: int) -> Opened:
     reply = _timed(session, "open", session.open_tree)
     recover_remains(session, reply, prepared.ledger, run_id)
     _timed(session, "reap", session.reap)
-    _timed(session, "snapshot", lambda: session.call("snapshot", {}, timeout_s=600.0))
+    _timed(session, "snapshot", session.snapshot)
     facts = named_facts(session)
     return Opened(prepared.ledger.fingerprint(session.name, fingerprint_of(session.facts)), facts)
 

@@ -37,7 +37,7 @@ class RunRequest:
 
 @dataclass
 class RunSummary:
-    """What a run came to. `host_state`: `clean` was proved, anything else was not."""
+    """What a run came to. `host_state`: `clean` was proved; `untouched`: nothing was changed."""
 
     campaign: str
     host: str
@@ -46,7 +46,7 @@ class RunSummary:
     findings: list[FindingRecord] = field(default_factory=list)
     baselines: dict[str, float] = field(default_factory=dict)
     best: dict[str, FindingRecord] = field(default_factory=dict)
-    host_state: str = "unknown"
+    host_state: str = "untouched"
     proof: Mapping[str, Any] | None = None
     foreign: list[str] = field(default_factory=list)
     ours_s: dict[str, float] = field(default_factory=dict)
@@ -153,8 +153,10 @@ def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) ->
     """The last proof, and the lease. A host that cannot be proved clean is `Dirty`, whatever happened before."""
     with session.interrupts.retreating(f"the last proof on {session.name}"):
         if not session.is_open:
-            summary.host_state = "untouched"
             session.hang_up()
+            return
+        if not session.has_snapshot:  # nothing was changed yet
+            session.close()
             return
         proof = session.call_back("verify", {}, timeout_s=600.0)
         summary.proof = proof

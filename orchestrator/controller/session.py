@@ -59,6 +59,7 @@ class HostSession:
         self._heartbeat: _Heartbeat | None = None
         self._idle_mib: dict[int, int] = {}
         self._is_open = False
+        self.has_snapshot = False
         self.hello: dict[str, Any] = {}
 
     # ---------------------------------------------------------------- what is known
@@ -167,6 +168,12 @@ class HostSession:
         if self._heartbeat is not None:
             self._heartbeat.stop()
             self._heartbeat = None
+
+    def snapshot(self) -> dict[str, Any]:
+        """The manifest as found, which every later proof is held against."""
+        reply = self.call("snapshot", {}, timeout_s=600.0)
+        self.has_snapshot = True
+        return reply
 
     # ---------------------------------------------------------------- asking
 

@@ -50,8 +50,9 @@ class ServerWatch:
 
     def _read(self, lines: list[str]) -> None:
         self.lines += lines
-        for fatal in self._live.feed(lines):
-            self._fail(fatal.line)
+        for event in self._live.feed(lines):
+            if event.kind == "lost":
+                self._fail(event.line)
         if self._live.phase != self._phase:
             self._phase = self._live.phase
             if self._phase is not None:

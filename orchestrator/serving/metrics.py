@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 Sample = Mapping[str, Any]
@@ -30,6 +31,14 @@ def launch_value(samples: Sequence[Sample], metric: str) -> float | None:
 def sample_value(sample: Sample, metric: str) -> float | None:
     """The metric of one sample alone, for showing; verdicts rest on launches."""
     return launch_value([sample], metric)
+
+
+def within_cv(samples: Sequence[Sample], metric: str) -> float:
+    """Spread of the samples of one launch, as a fraction of their mean; 0.0 where there are fewer than two."""
+    values = [v for s in samples if s.get("ok") and (v := sample_value(s, metric)) is not None]
+    if len(values) < 2:
+        return 0.0
+    return stdev(values) / fmean(values)
 
 
 def token_totals(samples: Sequence[Sample]) -> tuple[int, int]:

@@ -86,6 +86,13 @@ def test_streams_of_one_repetition_add_up() -> None:
     assert metrics.launch_value(samples, "output_tps") == pytest.approx(100.0)
 
 
+def test_spread_within_a_launch_is_relative_to_its_mean() -> None:
+    """8 and 12 tokens a second spread by 28 %; a single sample shows no spread."""
+    samples = [sample(8, 1.0), sample(12, 1.0, repetition=1)]
+    assert metrics.within_cv(samples, "output_tps") == pytest.approx(0.2828, abs=1e-3)
+    assert metrics.within_cv(samples[:1], "output_tps") == 0.0
+
+
 def test_nothing_measured_is_none_and_never_zero() -> None:
     """A failed launch has no value."""
     assert metrics.launch_value([{"ok": False, "repetition": 0}], "output_tps") is None
