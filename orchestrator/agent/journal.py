@@ -78,7 +78,7 @@ class Journal:
         journal = cls(fs, path, fs.open(path, os.O_RDWR | os.O_NOFOLLOW))
         try:
             journal._settle()
-        except OSError:
+        except BaseException:
             journal.close()
             raise
         return journal
@@ -187,8 +187,10 @@ def _make(fs: Fs, path: str, content: bytes) -> int:
         fs.fsync(fd)
         fs.rename(fresh, path)
         fs.sync_dir(os.path.dirname(path))
-    except OSError as error:
+    except BaseException as error:
         fs.close(fd)
+        if not isinstance(error, OSError):
+            raise
         if fs.find(fresh) is not None:
             fs.unlink(fresh)
         raise _no_room(error, path) from error

@@ -61,8 +61,12 @@ class LeaseFile:
         self._fs = fs
         self._path = path
         self._fd = fs.open(path, os.O_RDWR | os.O_CREAT)
-        if fs.fstat(self._fd).size < _FILE_BYTES:
-            fs.fallocate(self._fd, _FILE_BYTES)
+        try:
+            if fs.fstat(self._fd).size < _FILE_BYTES:
+                fs.fallocate(self._fd, _FILE_BYTES)
+        except BaseException:
+            fs.close(self._fd)
+            raise
 
     def write(self, lease: Lease) -> None:
         frame = encode(lease.epoch, "LEASE", dict(lease._asdict()))

@@ -119,7 +119,7 @@ class Lock:
         self._root_fd = fs.open(root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self._fd = fs.open(self._path, os.O_RDWR | os.O_CREAT)
-        except OSError:
+        except BaseException:
             fs.close(self._root_fd)
             raise
 
