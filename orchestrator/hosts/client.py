@@ -145,6 +145,8 @@ class Connection:
         self._closing = True
         self._outbox.put(None)
         self._reader.join(grace_s)
+        if not self._reader.is_alive():
+            self._wire.exit_code(grace_s)  # its output ends a moment before it does
         self._wire.close()
         self._reader.join(_CLOSE_S)
         self._writer.join(_CLOSE_S)

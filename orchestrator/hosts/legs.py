@@ -22,8 +22,9 @@ _DESTINATION = re.compile(
     r"(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^@:]+|[^@]*:[^@]*:[^@]*))(?::(?P<port>\d+))?"
 )
 
-Lookup = Callable[[str], Mapping[str, Any]]
-"""A name → the options that ssh configuration gives it, keys in lower case; `identityfile` is a list."""
+Lookup = Callable[[str, str | None, int | None], Mapping[str, Any]]
+"""A name, and user and port where the route says them → the options that ssh configuration gives it, keys in lower
+case; `identityfile` is a list."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,9 @@ def plan_legs(route: Route, lookup: Lookup, user: str) -> tuple[Leg, ...]:
     own_port = split_destination(route.ssh)[2]
     if route.port and own_port and route.port != own_port:
         raise UsageError(f"two ports for {route.ssh}: {own_port} and {route.port}", hint="write one of them")
-    last, jumps = _leg(route.ssh, route, lookup, user)
+    last, jumps = _leg(route.ssh, route, lookup, user, route.port)
     if route.key:
         last = replace(last, keys=(_path(route.key),), only_these_keys=True)
-    if route.port:
-        last = replace(last, port=route.port)
     if route.jump:
         jumps, last = route.jump, replace(last, proxy_command=None)
     legs = [last]
@@ -81,10 +80,12 @@ def plan_legs(route: Route, lookup: Lookup, user: str) -> tuple[Leg, ...]:
     return tuple(legs)
 
 
-def _leg(destination: str, route: Route, lookup: Lookup, user: str) -> tuple[Leg, tuple[str, ...]]:
+def _leg(
+    destination: str, route: Route, lookup: Lookup, user: str, named_port: int | None = None
+) -> tuple[Leg, tuple[str, ...]]:
     """The connection to one destination, and the jump hosts that its configuration names."""
     named_user, alias, port = split_destination(destination)
-    options = lookup(alias)
+    options = lookup(alias, named_user, port or named_port)
     host = options.get("hostname", alias)
     files = [route.known_hosts] if route.known_hosts else _known_hosts(options)
     named_keys = tuple(map(_path, options.get("identityfile", ())))
@@ -92,8 +93,8 @@ def _leg(destination: str, route: Route, lookup: Lookup, user: str) -> tuple[Leg
     leg = Leg(
         alias=alias,
         host=host,
-        port=port or int(options.get("port", SSH_PORT)),
-        user=named_user or options.get("user", user),
+        port=int(options.get("port", SSH_PORT)),
+        user=options.get("user", user),
         keys=named_keys or tuple(map(_path, _DEFAULT_KEYS)),
         only_these_keys=str(options.get("identitiesonly", "no")).lower() == "yes",
         known_hosts=tuple(map(_path, files)),
@@ -119,7 +120,7 @@ def _path(text: str) -> Path:
 def configuration_lookup(route: Route) -> Lookup:
     """Reads the route's ssh configuration. The system's is added to the user's own, as `ssh` does."""
     if route.config is None:
-        return lambda _: {}
+        return lambda name, user, port: _said(user, port)
     from paramiko.config import SSHConfig
     from paramiko.ssh_exception import ConfigParseError, CouldNotCanonicalize
 
@@ -129,23 +130,30 @@ def configuration_lookup(route: Route) -> Lookup:
     lines = _read_with_includes(path, path.parent)
     if route.config == USER_CONFIG:
         lines += ["Host *", *_read_with_includes(Path(SYSTEM_CONFIG), Path("/etc/ssh"))]
-    try:
-        config = SSHConfig.from_text("\n".join(lines))
-    except (ConfigParseError, ValueError) as error:
-        raise UsageError(f"{path}: {error}", hint="compare with `ssh -G NAME`") from error
+    _refuse_match_exec(path, lines)
 
-    def lookup(name: str) -> Mapping[str, Any]:
+    def lookup(name: str, user: str | None, port: int | None) -> Mapping[str, Any]:
+        # The first value found counts: what the route says is put in front, so that tokens such as %p see it too.
+        first = ["Host *", *(f"{key} {value}" for key, value in _said(user, port).items())]
         try:
-            return config.lookup(name)
-        except ImportError as error:
-            raise UsageError(
-                f"{path} uses `Match exec`, which is not followed here",
-                hint="write host, user and key into the route, with `config: null`",
-            ) from error
-        except (CouldNotCanonicalize, ValueError) as error:
+            return SSHConfig.from_text("\n".join([*first, *lines])).lookup(name)
+        except (ConfigParseError, CouldNotCanonicalize, ValueError) as error:
             raise UsageError(f"{path}: {error}", hint=f"compare with `ssh -G {name}`") from error
 
     return lookup
+
+
+def _said(user: str | None, port: int | None) -> dict[str, Any]:
+    return {key: value for key, value in (("user", user), ("port", port)) if value is not None}
+
+
+def _refuse_match_exec(path: Path, lines: list[str]) -> None:
+    """Whether such a block holds is known to its command only, and the library would give that command our input."""
+    if any(re.match(r"\s*match\b.*\bexec\b", line, re.IGNORECASE) for line in lines):
+        raise UsageError(
+            f"{path} uses `Match exec`, which is not followed here",
+            hint="write host, user and key into the route, with `config: null` or a `config:` without it",
+        )
 
 
 def _read_with_includes(path: Path, base: Path, depth: int = 0) -> list[str]:
