@@ -99,6 +99,8 @@ def _remove(path: str, remove: Callable[[str], None], swept: Swept) -> None:
     """What cannot be removed is named, and does not keep the launch from being over."""
     try:
         remove(path)
+    except FileNotFoundError:  # somebody was quicker: nothing is left
+        return
     except OSError as error:
         print(f"left behind: {error}", file=sys.stderr)
         swept.kept.append(path)

@@ -216,7 +216,7 @@ def test_a_guard_takes_neither_lock_nor_channel_nor_hint_to_leave(connect: Conne
     client = connect()
     begin(client, root, tmp_path, lease_s=30)
     pid = guard_pid(client, root)
-    links = {os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")}
+    links = wait_until(lambda: _links(pid), "its descriptors could be read")
     assert not any(link.endswith("/lock") for link in links)
     assert os.getsid(pid) != os.getsid(client.process.pid)
     agent_pipes = {os.readlink(f"/proc/{client.process.pid}/fd/{n}") for n in (2,)}
@@ -229,6 +229,14 @@ def test_a_guard_takes_neither_lock_nor_channel_nor_hint_to_leave(connect: Conne
     with open(lock) as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert is_running(pid)
+
+
+def _links(pid: int) -> set[str] | None:
+    """None when one was closed while we looked."""
+    try:
+        return {os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")}
+    except FileNotFoundError:
+        return None
 
 
 def test_a_third_party_edit_is_kept_and_the_guard_says_so(connect: Connect, root: Path, tmp_path: Path) -> None:

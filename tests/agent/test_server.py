@@ -330,9 +330,9 @@ if __name__ == '__main__':
 def test_leftovers_that_are_ours_go_and_others_stay(agent: AgentClient, tmp_path: Path, end: str) -> None:
     """The temporary directory, and shared memory that our processes were seen to map; not what merely looks alike."""
     foreign = Path(f"/dev/shm/psm_f{os.getpid():x}{time.monotonic_ns() % 10**6}")
-    foreign.touch(0o600)
     try:
         reply = launch_python(agent, tmp_path, SHARER)
+        foreign.touch(0o600)
         names = wait_until(lambda: agent.lines() and agent.lines()[0].split(), "it shares")
         shared = {f"/dev/shm/sem.{names[0].lstrip('/')}", f"/dev/shm/{names[1]}"}
         assert all(os.path.exists(path) for path in shared) and os.listdir(reply["tmp"])
@@ -348,7 +348,7 @@ def test_leftovers_that_are_ours_go_and_others_stay(agent: AgentClient, tmp_path
         assert str(foreign) in left["kept"] and foreign.exists()
         assert not any(os.path.exists(path) for path in (*shared, reply["tmp"]))
     finally:
-        foreign.unlink()
+        foreign.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- readiness
