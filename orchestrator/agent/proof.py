@@ -55,7 +55,8 @@ class Proof:
         is_open = self._changes.history.open is not None
         clean = not is_open and not any(entry["ours"] for entry in differences)
         seconds = time.monotonic() - started_s
-        return {"clean": clean, "digest": now.digest, "differences": differences, "seconds": seconds}
+        digests = {"digest": now.digest, "found_digest": self.found.digest, "files": now.files}
+        return {"clean": clean, **digests, "differences": differences, "seconds": seconds}
 
     def _now(self) -> Manifest:
         return manifest(self._fs, [self._place.root, *self._place.guarded], [self._place.state_dir])

@@ -188,6 +188,7 @@ class Arm:
                 plan.launch_id, plan.argv, {**plan.env, "PYTHONPATH": path}, plan.cwd, plan.ready, plan.grace_s
             )
         self._plan = plan
+        session.costs.launches += 1
         if session.engine.package is not None:
             probe = interpreter_probe(self._treatment.expectation, plan)
             self._probe = session.connection.submit("run", {"commands": [probe]})

@@ -56,6 +56,7 @@ class Costs:
     clock: Clock
     ours: dict[str, float] = field(default_factory=dict)
     server: dict[str, float] = field(default_factory=dict)
+    launches: int = 0
 
     @contextmanager
     def timed(self, phase: str, owner: Owner = "ours") -> Iterator[None]:

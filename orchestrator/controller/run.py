@@ -172,6 +172,7 @@ def _account(summary: RunSummary, session: HostSession, started: float) -> None:
     summary.ours_s = dict(session.costs.ours)
     summary.server_s = dict(session.costs.server)
     summary.seconds = session.clock.monotonic() - started
+    summary.launches = session.costs.launches
 
 
 def best_of(findings: Sequence[FindingRecord]) -> dict[str, FindingRecord]:

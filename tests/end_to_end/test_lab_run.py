@@ -283,7 +283,7 @@ def test_a_stranger_on_the_port_is_named_and_left_alone(bench: Bench) -> None:
 
 def test_a_server_killed_while_it_is_measured_is_a_crash(bench: Bench) -> None:
     """SIGKILL of a rank during the benchmark ends the measurement at once, and no number is booked."""
-    process = start_run(bench, bench.write_playbook([MARKER], workload={"prompt_tokens": 8, "output_tokens": 400}))
+    process = start_run(bench, bench.write_playbook([MARKER], workload={"prompt_tokens": 8, "output_tokens": 120}))
     wait_for(process, "treatment 1")
     wait_for(process, "gate ok")
     ranks = [p for p in Path("/proc").iterdir() if p.name.isdigit() and b"sglang::scheduler_TP3" in _cmdline(p)]
