@@ -160,11 +160,9 @@ def parse_limits(text: str) -> Limits | None:
 
 
 def parse_df(text: str) -> Space | None:
-    """The last line of `df -Pk PATH`."""
-    cells = text.strip().splitlines()[-1].split(None, 5) if text.strip() else []
-    if len(cells) < 6 or not cells[1].isdigit() or not cells[3].isdigit():
-        return None
-    return Space(int(cells[1]), int(cells[3]), cells[5])
+    """`df -Pk PATH`. Device and mount point may hold blanks, so the numbers are looked for."""
+    found = re.search(r"\s(\d+)\s+\d+\s+(\d+)\s+\d+%\s+(/.*)$", text.strip())
+    return Space(int(found[1]), int(found[2]), found[3]) if found else None
 
 
 def _first(pattern: str, text: str) -> str | None:
