@@ -19,7 +19,7 @@ def _group(text: str) -> typer.Typer:
 
 def build_app() -> typer.Typer:
     """All commands. The order here is the order of `--help`."""
-    from orchestrator.cli import host, lab, playbook, records, run
+    from orchestrator.cli import diagnose, host, lab, playbook, records, run
 
     app = typer.Typer(
         help="Tunes LLM inference servers on real hosts: one change at a time, every revert proved byte for byte.",
@@ -29,6 +29,7 @@ def build_app() -> typer.Typer:
     lab.add_demo(app)
     run.add(app)
     playbook.add(app)
+    diagnose.add(app)
     groups: list[tuple[str, str, Callable[[typer.Typer], None]]] = [
         ("host", "Look at a host, prove it clean, recover it.", host.add),
         ("playbook", "Facts about playbooks.", playbook.add_group),

@@ -71,3 +71,18 @@ def test_an_error_under_json_is_one_document_on_stdout(capsys: pytest.CaptureFix
     assert code == 2
     assert shown["error"]["exit_code"] == 2
     assert shown["error"]["problems"][0]["what"]
+
+
+def test_diagnose_names_the_cause_and_its_exit_code_says_whether_all_is_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An array with one object a file; 1 when a log is not healthy, 0 when all are."""
+    logs = ROOT / "tests" / "fixtures" / "logs"
+    healthy = str(next(logs.glob("G21*")))
+    assert run_command(["diagnose", healthy, "--json"]) == 0
+    assert [d["outcome"] for d in json.loads(capsys.readouterr().out)] == ["healthy"]
+    crashed = str(next(logs.glob("G06*")))
+    assert run_command(["diagnose", healthy, crashed, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)[1]
+    assert found["category"] == "device_assert"
+    assert found["cause_line"] in Path(crashed).read_text().splitlines()[found["cause_lineno"] - 1]
