@@ -112,7 +112,8 @@ def _close(table: Table, roots: Set[int], sessions: Set[int], since_ticks: int) 
 
 
 class Ended(NamedTuple):
-    """`ended`: pids that were ours and are gone; `left`: those that are not, with their state now."""
+    """`ended`: pids of ours that lived when it began or came later, and are gone; `left`: those that are not, with
+    their state now."""
 
     ended: List[int]
     left: List[processes.Stat]
@@ -133,7 +134,9 @@ def end_launch(
     process that is re-parented or renamed later is still known.
     """
     started = clock()
+    before = set(ours.seen)
     alive = find_ours(ours, processes.read_table())
+    before -= set(alive)
     if grace_s > 0 and alive:
         _ask_to_end(ours, clock() + grace_s, reap, clock)
     deadline = clock() + kill_s
@@ -148,7 +151,7 @@ def end_launch(
         reap()
         alive = find_ours(ours, processes.read_table())
     remaining = {identity.pid for identity in alive}
-    ended = sorted({one.pid for one in ours.seen} - remaining)
+    ended = sorted({one.pid for one in ours.seen - before} - remaining)
     return Ended(ended, [alive[one] for one in sorted(alive)], clock() - started)
 
 

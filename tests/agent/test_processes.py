@@ -217,6 +217,18 @@ def test_a_carrier_of_the_run_id_is_ours_wherever_it_went(spawn: Callable[..., A
     assert is_running(foreign.pid)
 
 
+def test_a_launch_that_never_got_its_pid_noted_is_found_by_run_id_and_guard(spawn: Callable[..., Any]) -> None:
+    """The agent died between the two records; this test process stands for the guard."""
+    environ = {**os.environ, "ORC_RUN_ID": "l1", "TMPDIR": "/tmp/orc-ours"}
+    main = spawn("sh", "-c", "echo; exec sleep 60", env=environ, start_new_session=True)
+    ours = make_ours(main.pid)
+    nameless = ours._replace(launched=ours.launched._replace(pid=0, start_ticks=0))
+    assert pids_of(nameless) == {main.pid}
+    unmarked = spawn("sh", "-c", "echo; exec sleep 60", env={})
+    below = nameless._replace(guard=processes.identity_of(os.getpid(), BOOT), seen=set())
+    assert {main.pid, unmarked.pid} <= pids_of(below)
+
+
 # ---------------------------------------------------------------- who holds what
 
 
