@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import threading
+import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from orchestrator.agent import decode, ending, processes, ready
@@ -155,8 +156,15 @@ class Session:
         return self.tree.verify()
 
     def manifest(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        started_s = time.monotonic()
         made = manifest(self._fs, [str(path) for path in request["paths"]], [self.tree.state_dir])
-        facts: Dict[str, Any] = {"digest": made.digest, "files": made.files, "bytes": made.size_bytes}
+        seconds = time.monotonic() - started_s
+        facts: Dict[str, Any] = {
+            "digest": made.digest,
+            "files": made.files,
+            "bytes": made.size_bytes,
+            "seconds": seconds,
+        }
         if request.get("full"):
             facts["entries"] = {path: dict(entry._asdict()) for path, entry in made.entries.items()}
         return facts
