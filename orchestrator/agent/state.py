@@ -67,7 +67,8 @@ def make_state_dir(fs: Fs, root: str, found: Stat) -> str:
     is_beside = parent != root and mount_of(mounts, parent) == mount_of(mounts, root) and fs.may_write(parent)
     home = parent if is_beside else root
     if not fs.may_write(home):
-        raise AgentError("refused", "neither the tree nor its parent can be written", {"path": root})
+        hint = "log in as the tree's owner, or put `sudo: true` into the route"
+        raise AgentError("refused", "neither the tree nor its parent can be written", {"path": root}, hint)
     path = os.path.join(home, f"{_PREFIX}{found.dev:x}-{found.ino:x}")
     before = fs.lstat(home)
     try:
