@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from orchestrator.agent.errors import AgentError
-from orchestrator.agent.web import Exchange
+from orchestrator.agent.web import Exchange, prepare
 
 _FLUSH_S = 30.0
 _MAX_ERROR = 500
@@ -192,6 +192,7 @@ class Probe:
 
     def __init__(self, spec: Mapping[str, Any], headers: Mapping[str, str], host: str = "127.0.0.1") -> None:
         request_body(spec, "")  # an unknown api is refused before any thread waits for the others
+        prepare()
         self._spec = spec
         self._headers = {"Content-Type": "application/json", **headers}
         self._base = f"http://{host}:{spec['port']}"

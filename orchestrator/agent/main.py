@@ -160,7 +160,7 @@ class Agent:
         try:
             session.tree.beat()
         except AgentError:
-            session.tree.leave()
+            session.leave()
             self._session = None
             return
         raise AgentError("refused", "a tree is open on this connection", {"root": session.tree.root}, "close it first")

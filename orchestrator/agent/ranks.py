@@ -28,6 +28,7 @@ class RankWatch:
         self._every_s = STARTING_S
         self._wake_read, self._wake_write = os.pipe()
         self._closing = False
+        self.is_quiet = False
         self._grips: Dict[Identity, Grip] = {}
         self._titles: Dict[Identity, str] = {}
         self._thread = threading.Thread(target=self._watch, name="ranks", daemon=True)
@@ -57,7 +58,8 @@ class RankWatch:
             return
         self._grips[main] = grip
         while not self._closing:
-            self._look_for_ranks()
+            if not self.is_quiet:
+                self._look_for_ranks()
             self._wait()
             if self._closing:
                 return

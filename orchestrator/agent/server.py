@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set
 
 from orchestrator.agent import ending, holders, leftovers, processes
 from orchestrator.agent.logtail import LogTail
@@ -138,6 +139,17 @@ class Server:
         self.note_family()
         if self._ranks is not None:
             self._ranks.relax()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """While tokens are timed in this process nothing else computes in it; ends are still seen at once."""
+        if self._ranks is not None:
+            self._ranks.is_quiet = True
+        try:
+            yield
+        finally:
+            if self._ranks is not None:
+                self._ranks.is_quiet = False
 
     # -- ending ----------------------------------------------------------------------------------------------------
 

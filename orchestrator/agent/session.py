@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import secrets
+import sys
 import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
@@ -24,6 +25,8 @@ from orchestrator.agent.tree import Tree
 
 _LAUNCH_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 _AGENT_S = 5.0
+LAPSED = 75
+"""Exit code of an agent whose lease ran out with nothing open."""
 _TMP = "/tmp/" + ending.TMP_PREFIX  # noqa: S108 - AF_UNIX paths must fit below it, and it is made 0700 and exclusively
 
 Emit = Callable[[str, Dict[str, Any]], None]
@@ -49,12 +52,20 @@ class Session:
         self._link: Optional[GuardLink] = None
         self._server: Optional[Server] = None
         self._lock = threading.Lock()
+        self._guard_lock = threading.Lock()
+        self._left = threading.Event()
         try:
             self._connect_guard()
         except BaseException:
             self.tree.leave()
             raise
-        self._inherited = self.tree.open_transaction() is not None or self.tree.open_launch() is not None
+        self._inherited = self._is_anything_open()
+        threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
+
+    def leave(self) -> None:
+        """Let go of a tree whose lease is over."""
+        self._left.set()
+        self.tree.leave()
 
     def _kill_agent(self, identity: Dict[str, Any]) -> bool:
         if int(identity["pid"]) == os.getpid():
@@ -110,14 +121,15 @@ class Session:
 
     def _ensure_guard(self) -> GuardLink:
         """A living guard before anything is changed."""
-        if self._link is None or not self._link.is_alive:
-            params = {"root": self.tree.root, "guarded": self._guarded, "state_dir": self.tree.state_dir}
-            if not self._connect_guard():
-                self._nursery.start_guard(params)
+        with self._guard_lock:
+            if self._link is None or not self._link.is_alive:
+                params = {"root": self.tree.root, "guarded": self._guarded, "state_dir": self.tree.state_dir}
                 if not self._connect_guard():
-                    raise AgentError("refused", "the guard ended at once", {"log": LOG}, "nothing was changed")
-        assert self._link is not None
-        return self._link
+                    self._nursery.start_guard(params)
+                    if not self._connect_guard():
+                        raise AgentError("refused", "the guard ended at once", {"log": LOG}, "nothing was changed")
+            assert self._link is not None
+            return self._link
 
     def _take_exit(self, end: Dict[str, Any]) -> None:
         with self._lock:
@@ -129,6 +141,30 @@ class Session:
         if self._server is not None:
             self._server.lose_guard()
         self._emit("guard_lost", {})
+        if self._is_anything_open():
+            self._replace_guard()
+
+    def _replace_guard(self) -> None:
+        """Not the server's parent, and still the one who undoes all this when the controller falls silent."""
+        try:
+            self._ensure_guard()
+        except AgentError as error:
+            print(f"no other guard: {error.what}", file=sys.stderr)
+
+    def _is_anything_open(self) -> bool:
+        return self.tree.open_transaction() is not None or self.tree.open_launch() is not None
+
+    def _watch_lease(self) -> None:
+        """Without a guard nobody ends an agent whose controller is gone, and its lock would hold the tree for ever."""
+        while not self._left.wait(1.0):
+            if self.tree.lease > processes.boottime_s() or self._guard_identity is not None:
+                continue
+            if self._is_anything_open():
+                self._replace_guard()  # which finds the lease over, and ends us first
+            else:
+                print("the lease ended: the tree is free", file=sys.stderr)
+                sys.stderr.flush()
+                os._exit(LAPSED)
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -179,7 +215,7 @@ class Session:
             raise AgentError("dirty", "an earlier connection left a change or a launch open", hint="recover first")
 
     def _settle(self) -> None:
-        if self.tree.open_transaction() is None and self.tree.open_launch() is None:
+        if not self._is_anything_open():
             self._inherited = False
 
     # -- the server ------------------------------------------------------------------------------------------------
@@ -270,7 +306,8 @@ class Session:
         headers = ready.authorization(server, spec.get("api_key_env"))
         probe = decode.Probe(spec, headers, ready.address_of(server, int(spec["port"])))
         server.on_end(lambda: probe.stop(server.end_sentence()))
-        return probe.run()
+        with server.quiet():
+            return probe.run()
 
     def inspect(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         return self._server_of(request).inspect()
@@ -306,10 +343,10 @@ class Session:
         return {**reply, "survivors": survivors}
 
     def close(self, _: Mapping[str, Any]) -> Dict[str, Any]:
-        nothing_open = self.tree.open_transaction() is None and self.tree.open_launch() is None
-        if nothing_open and self._link is not None and self._link.is_alive:
+        if not self._is_anything_open() and self._link is not None and self._link.is_alive:
             self._link.leave()  # before the lease is given back: a guard without a lease to watch is none
         self.tree.close()
+        self._left.set()
         return {}
 
     # -- for `processes` -------------------------------------------------------------------------------------------

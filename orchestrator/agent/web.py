@@ -13,6 +13,11 @@ from orchestrator.agent.errors import AgentError
 MAX_BODY = 8 << 20
 
 
+def prepare() -> None:
+    """Load what a request needs, before its time is taken."""
+    import http.client  # noqa: F401
+
+
 class Exchange:
     """Request and reply. Every error is an `AgentError` of kind `unreachable` with the fact `reason`."""
 

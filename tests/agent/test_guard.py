@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -46,13 +45,11 @@ def identity(path: Path) -> tuple[Any, ...]:
 
 
 def guard_pid(client: AgentClient, root: Path) -> int:
-    """From the guard's own answer."""
-    (state_dir,) = root.parent.glob(".orchestrator-*")
-    sock = guardsocket.dial(str(state_dir), 5.0)
-    assert sock is not None
-    with sock:
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(raw[:4], sys.byteorder)
+    """Of the guard that answers now."""
+    assert client.process.pid
+    pid = _living_guard(root)
+    assert pid is not None
+    return pid
 
 
 @pytest.mark.parametrize("silence", ["killed", "stopped", "silent"])
@@ -190,6 +187,55 @@ def test_without_a_guard_recovery_works_from_the_journal(connect: Connect, root:
     client.call("close")
 
 
+def test_a_killed_guard_is_replaced_and_the_lease_goes_on_to_count(
+    connect: Connect, root: Path, tmp_path: Path
+) -> None:
+    found = identity(root / "a.py")
+    client = connect()
+    reply = begin(client, root, tmp_path, lease_s=30)
+    first = guard_pid(client, root)
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: _living_guard(root) not in (None, first), "another guard answers")
+    client.call("beat", lease_s=LEASE_S)
+    client.process.kill()
+    wait_until(lambda: identity(root / "a.py") == found, "the file is back")
+    wait_until(lambda: not is_running(reply["pid"]), "the server is gone")
+
+
+def _living_guard(root: Path) -> int | None:
+    (state_dir,) = root.parent.glob(".orchestrator-*")
+    sock = guardsocket.dial(str(state_dir), 5.0)
+    if sock is None:
+        return None
+    with sock:
+        return guardsocket.peer_pid(sock)
+
+
+def test_an_agent_without_a_guard_lets_go_when_its_lease_ends(connect: Connect, root: Path) -> None:
+    """A cut wire gives no end of input; the tree must not be held for ever."""
+    client = connect()
+    open_tree(client, root, lease_s=0.5)
+    assert client.process.wait(10) == 75
+    assert open_tree(connect(), root, token="another")["outcome"] is None
+
+
+def test_what_was_found_open_is_undone_when_its_finder_falls_silent_too(
+    connect: Connect, root: Path, tmp_path: Path
+) -> None:
+    found = identity(root / "a.py")
+    client = connect()
+    begin(client, root, tmp_path, lease_s=30)
+    guard = guard_pid(client, root)
+    client.process.kill()
+    client.process.wait(10)
+    os.kill(guard, signal.SIGKILL)
+    later = connect()
+    opened = open_tree(later, root, lease_s=0.5)
+    assert opened["guard"]["alive"] is False and opened["launch"]["alive"]
+    wait_until(lambda: identity(root / "a.py") == found, "the file is back")
+    assert later.process.wait(10) == -signal.SIGKILL
+
+
 def _sleepers(client: AgentClient) -> list[int] | None:
     found = client.call("inspect", launch_id="l1")["descendants"]
     pids = [p["pid"] for p in found if p["cmdline"][0] == "sleep"]
@@ -200,8 +246,10 @@ def test_agent_and_guard_both_dead_are_recovered_by_the_next(connect: Connect, r
     found = identity(root / "a.py")
     client = connect()
     reply = begin(client, root, tmp_path, lease_s=30)
-    os.kill(guard_pid(client, root), signal.SIGKILL)
+    guard = guard_pid(client, root)
     client.process.kill()
+    client.process.wait(10)
+    os.kill(guard, signal.SIGKILL)
     later = connect()
     opened = open_tree(later, root)
     assert opened["guard"] == {"pid": None, "alive": False} and opened["launch"]["alive"]
