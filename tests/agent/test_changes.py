@@ -52,7 +52,7 @@ def scenarios(draw: st.DrawFn) -> tuple[dict[Any, Any], list[tuple[str, Any, Any
 
 @contextmanager
 def planted(tree: dict[Any, Any], is_read_only: bool) -> Iterator[str]:
-    home = tempfile.mkdtemp(prefix="orchestrator-test-")
+    home = tempfile.mkdtemp(prefix="orchestrator-test-", dir=scene.QUICK)
     root = f"{home}/tree"
     try:
         os.mkdir(root)

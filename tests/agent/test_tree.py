@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -367,7 +368,12 @@ def test_owner_attributes_and_special_bits_are_kept_both_ways(tree: Tree, root: 
     if os.geteuid() == 0:
         os.chown(path, 1234, 4321)
     os.chmod(path, 0o6750)
-    os.setxattr(path, "user.note", b"kept")
+    try:
+        os.setxattr(path, "user.note", b"kept")
+    except OSError as error:
+        if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP):
+            pytest.skip("no extended attributes here")
+        raise
     before = scene.picture(root)
     tree.apply("e1", [scene.replace(path, OLD_A, NEW_A)])
     found = os.stat(path)
