@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from typing import List, Optional, Tuple
@@ -15,6 +16,7 @@ from orchestrator.agent.preflight import mount_of
 _PREFIX = ".orchestrator-"
 _FOLDERS = ("stage", "runs", "pycache")
 _POLL_S = 0.005
+_NO_DIR_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def resolve_root(fs: Fs, root: str) -> Tuple[str, Stat]:
@@ -125,7 +127,15 @@ class Lock:
             raise
 
     def try_take(self) -> bool:
-        return self._fs.lock(self._fd) and self._fs.lock(self._root_fd) and self._is_current()
+        return self._fs.lock(self._fd) and self._lock_root() and self._is_current()
+
+    def _lock_root(self) -> bool:
+        try:
+            return self._fs.lock(self._root_fd)
+        except OSError as error:
+            if error.errno not in _NO_DIR_LOCKS:
+                raise
+            return True  # NFS locks files only: `lock` alone has to do
 
     def take(self, patience_s: float) -> bool:
         """Waits for a process that is just ending."""

@@ -30,40 +30,68 @@ STRIDE = 4  # every fourth call: the simulated disk covers all of them
 pytestmark = pytest.mark.faults
 
 
-@contextmanager
-def mounted(image: Path, at: Path) -> Iterator[str]:
-    at.mkdir(exist_ok=True)
-    done = subprocess.run(["mount", "-o", "loop", str(image), str(at)], capture_output=True, text=True, check=False)
+class Disk:
+    """An image on a loop device of its own. One device for all mounts: two of them would not see each other's cache."""
+
+    def __init__(self, kind: str, image: Path) -> None:
+        self.kind = kind
+        self.image = image
+        self.device = attach(image)
+
+    @contextmanager
+    def mounted(self, at: Path) -> Iterator[str]:
+        at.mkdir(exist_ok=True)
+        subprocess.run(["mount", self.device, str(at)], check=True)
+        try:
+            yield str(at)
+        finally:
+            subprocess.run(["umount", str(at)], check=True)
+
+    @contextmanager
+    def mounted_until_power_cut(self, at: Path) -> Iterator[str]:
+        """What was not synced at the end is lost."""
+        after = self.image.with_name("after.img")
+        with self.mounted(at) as home:
+            yield home
+            if self.kind == "btrfs":
+                subprocess.run(["cp", "--sparse=always", str(self.image), str(after)], check=True)
+            else:
+                shut_down(home)
+        if self.kind == "btrfs":
+            self.detach()
+            after.replace(self.image)
+            self.device = attach(self.image)
+
+    def detach(self) -> None:
+        subprocess.run(["losetup", "-d", self.device], check=True)
+
+
+def attach(image: Path) -> str:
+    done = subprocess.run(["losetup", "-f", "--show", str(image)], capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"no loop mounts here: {done.stderr.strip()}")
+        pytest.skip(f"no loop devices here: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def shut_down(mount: str) -> None:
+    fd = os.open(mount, os.O_RDONLY)
     try:
-        yield str(at)
+        fcntl.ioctl(fd, SHUTDOWN, NO_LOG_FLUSH)
     finally:
-        subprocess.run(["umount", str(at)], check=True)
+        os.close(fd)
 
 
-def make_image(kind: str, tmp_path: Path) -> Path:
+@pytest.fixture
+def disk(kind: str, tmp_path: Path) -> Iterator[Disk]:
     if os.geteuid() != 0 or shutil.which(f"mkfs.{kind}") is None:
         pytest.skip(f"needs root and mkfs.{kind}")
     image = tmp_path / f"{kind}.img"
     with image.open("wb") as file:
         file.truncate(SIZES_MIB[kind] << 20)
     subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True, capture_output=True)
-    return image
-
-
-def cut_power(kind: str, image: Path, mount: str) -> Path:
-    """The image as it is at this moment."""
-    if kind == "btrfs":
-        after = image.with_name("after.img")
-        subprocess.run(["cp", "--sparse=always", str(image), str(after)], check=True)
-        return after
-    fd = os.open(mount, os.O_RDONLY)
-    try:
-        fcntl.ioctl(fd, SHUTDOWN, NO_LOG_FLUSH)
-    finally:
-        os.close(fd)
-    return image
+    made = Disk(kind, image)
+    yield made
+    made.detach()
 
 
 def journal_dir(is_split: bool, tmp_path: Path) -> dict[str, Any]:
@@ -85,26 +113,27 @@ def run(root: str, fs: Fs, **more: Any) -> None:
 
 @pytest.mark.parametrize("is_split", [False, True], ids=["same", "split"])
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
-def test_after_a_power_cut_the_tree_is_as_found(kind: str, is_split: bool, tmp_path: Path) -> None:
+def test_after_a_power_cut_the_tree_is_as_found(disk: Disk, is_split: bool, tmp_path: Path) -> None:
     """Killed at a call, power cut, mounted again, recovered: every path is as it was."""
-    image, mount = make_image(kind, tmp_path), tmp_path / "mnt"
-    more = journal_dir(is_split, tmp_path)
-    with mounted(image, mount) as home:
+    mount, more = tmp_path / "mnt", journal_dir(is_split, tmp_path)
+    with disk.mounted(mount) as home:
         scene.plant(f"{home}/tree")
         counting = FaultFs()
         run(f"{home}/tree", Fs(), **more)
         run(f"{home}/tree", counting, **more)
         before = scene.picture(f"{home}/tree")
-        os.sync()
     for at in range(len(counting.calls) % STRIDE or STRIDE, len(counting.calls) + STRIDE, STRIDE):
-        with mounted(image, mount) as home:
-            with suppress(Kill):
-                run(f"{home}/tree", FaultFs(at), **more)
-            after = cut_power(kind, image, home)
-        after.replace(image)
-        with mounted(image, mount) as home:
-            tree = scene.take(f"{home}/tree", boot_id="boot-2")
-            assert tree.recover_files("power cut")["state"] == "clean"
-            assert scene.staged(tree) == []
-            tree.close()
+        with disk.mounted_until_power_cut(mount) as home, suppress(Kill):
+            run(f"{home}/tree", FaultFs(at), **more)
+        with disk.mounted(mount) as home:
+            recover(f"{home}/tree")
             assert scene.picture(f"{home}/tree") == before, f"power cut at call {at}"
+
+
+def recover(root: str) -> None:
+    tree = scene.take(root, boot_id="boot-2")
+    try:
+        assert tree.recover_files("power cut")["state"] == "clean"
+        assert scene.staged(tree) == []
+    finally:
+        tree.leave()

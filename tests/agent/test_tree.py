@@ -163,6 +163,40 @@ def test_a_second_holder_is_told_who_has_it_and_until_when(root: str) -> None:
         meet()
 
 
+def test_another_route_to_the_same_root_is_excluded_too(root: str) -> None:
+    """A second agent that sees another parent has another state directory; the root itself is locked."""
+    tree = scene.take(root)
+    error = refusal(lambda: scene.take(root, OtherRouteFs(), holder=OTHER))
+    assert (error.kind, error.facts["holder"]) == ("busy", "unknown")
+    tree.close()
+
+
+class OtherRouteFs(LonelyFs):
+    """Sees the root, and not what lies beside it."""
+
+    def find(self, path: str) -> Any:
+        return None if "home/.orchestrator-" in path else super().find(path)
+
+    def names(self, path: str) -> list[str]:
+        return [] if os.path.basename(path) == "home" else super().names(path)
+
+
+class NfsFs(Fs):
+    """Locks files, not directories."""
+
+    def lock(self, fd: int) -> bool:
+        if os.path.isdir(self.path_of(fd)):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return super().lock(fd)
+
+
+def test_where_directories_cannot_be_locked_the_file_alone_decides(root: str) -> None:
+    """NFS."""
+    tree = scene.take(root, NfsFs())
+    assert refusal(lambda: scene.take(root, NfsFs(), holder=OTHER)).kind == "busy"
+    tree.close()
+
+
 def test_the_same_token_takes_over_with_a_new_epoch(root: str) -> None:
     """At once, when the earlier agent is gone."""
     first = scene.take(root)
