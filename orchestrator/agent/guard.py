@@ -29,7 +29,6 @@ _LOOK_S = 1.0
 """The longest sleep: a lease can be shortened, and poll() does not count suspended time as the lease does."""
 _RETRY_S = 2.0
 _TRIES = 30
-_PAUSE_S = 0.1
 _MAX_DIFFERENCES = 50
 _AGENT_S = 5.0
 
@@ -45,6 +44,7 @@ class Guard:
         self._lease: Optional[Lease] = None  # as last read
         self._tree: Optional[Tree] = None  # once we hold the lock
         self._tries = 0
+        self._tmps: List[str] = []
         self._peers: Dict[int, Peer] = {}
         self._runs: Dict[int, Run] = {}  # pid of a server's main process → its run
         self._exits: Dict[str, Dict[str, Any]] = {}
@@ -60,14 +60,20 @@ class Guard:
     def watch(self) -> None:
         """Until told to leave, or the lease is over and everything undone."""
         while not self._leaving:
-            left_s = self._lease_left_s()
-            if left_s <= 0 and self._try_to_expire():
-                break
             try:
+                left_s = self._lease_left_s()
+                if left_s <= 0 and self._expire():
+                    break
                 self._wait(min(left_s if left_s > 0 else _RETRY_S, _LOOK_S))
-            except Exception:  # whatever one request broke, the lease is still to be watched
+                self._tries = 0
+            except Exception:  # a full or broken disk now may be a better one in a moment; the lease is watched on
                 traceback.print_exc()
-                time.sleep(_PAUSE_S)
+                sys.stderr.flush()
+                self._tries += 1
+                if self._tries >= _TRIES or not os.path.isdir(self._state_dir):
+                    self._abandon()
+                    break
+                time.sleep(_RETRY_S)
         self._listener.close()
 
     def _lease_left_s(self) -> float:
@@ -80,22 +86,6 @@ class Guard:
             time.sleep(0.005)
         return 0.0
 
-    def _try_to_expire(self) -> bool:
-        """Whether there is nothing more to guard. A full or broken disk now may be a better one in a moment."""
-        if self._lease is None or self._lease.deadline_s == 0.0:
-            return True  # given back by an agent that closed the tree: nothing is open
-        try:
-            return self._expire()
-        except Exception:
-            traceback.print_exc()
-            sys.stderr.flush()
-        self._tries += 1
-        if self._tries < _TRIES:
-            return False
-        if self._tree is not None:
-            self._give_back(self._tree)
-        return True
-
     def _wait(self, timeout_s: float) -> None:
         poller = select.poll()
         for fd in (self._wakeup, self._listener.fileno(), *self._peers):
@@ -107,7 +97,11 @@ class Guard:
             elif fd == self._listener.fileno():
                 self._accept()
             elif fd in self._peers:
-                self._serve(self._peers[fd])
+                try:
+                    self._serve(self._peers[fd])
+                except (KeyError, TypeError, ValueError):  # not what an agent of ours says
+                    traceback.print_exc()
+                    self._drop(self._peers[fd])
 
     def _accept(self) -> None:
         sock = self._listener.accept()
@@ -149,6 +143,7 @@ class Guard:
         command = spawn.Command(list(request["argv"]), dict(request["env"]), str(request["cwd"]), run.log)
         pid = spawn.spawn(command)
         self._runs[pid] = run
+        self._tmps.append(command.env["TMPDIR"])
         identity = processes.identity_of(pid, self._boot)
         assert identity is not None  # our child: at worst a zombie that we have not reaped
         return {"pid": pid, "start_ticks": identity.start_ticks}
@@ -192,7 +187,11 @@ class Guard:
         """Undo everything; True when there is nothing more to guard."""
         tree = self._tree
         if tree is None:
-            assert self._lease is not None
+            lease = self._lease
+            if lease is None:
+                raise AgentError("failed", "there is no lease to watch", {"path": self._state_dir})
+            if lease.deadline_s == 0.0:
+                return True  # given back by an agent that closed the tree: nothing is open
             self._end_agent()
             try:
                 tree = Tree.for_guard(
@@ -200,7 +199,7 @@ class Guard:
                     str(self._params["root"]),
                     list(self._params["guarded"]),
                     self._state_dir,
-                    self._lease.epoch,
+                    lease.epoch,
                     boot_id=self._boot,
                 )
             except AgentError as error:
@@ -212,6 +211,17 @@ class Guard:
         self._undo(tree)
         self._give_back(tree)
         return True
+
+    def _abandon(self) -> None:
+        """What we hold cannot be put back, or is gone altogether: the files are left to the next connection, and our
+        processes are ended all the same. They need no journal: they are what is below us."""
+        me = processes.identity_of(os.getpid(), self._boot)
+        nameless = ending.Launched("", 0, 0, self._boot, 0, "")
+        ending.end_launch(ending.Ours(nameless, me, set(), {os.getpid()}), grace_s=0.0, reap=self._reap)
+        for tmp in self._tmps:
+            leftovers.sweep(tmp=tmp, mapped=set(), pids=set(), since_s=float("inf"))
+        if self._tree is not None:
+            self._give_back(self._tree)
 
     def _give_back(self, tree: Tree) -> None:
         self._tree = None

@@ -4,6 +4,7 @@ import base64
 import fcntl
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -209,6 +210,18 @@ def _living_guard(root: Path) -> int | None:
         return None
     with sock:
         return guardsocket.peer_pid(sock)
+
+
+def test_a_tree_that_is_deleted_takes_its_server_with_it(connect: Connect, root: Path, tmp_path: Path) -> None:
+    """There is no journal left to work from; nothing of ours goes on for ever all the same."""
+    client = connect()
+    reply = begin(client, root, tmp_path, lease_s=30)
+    guard = guard_pid(client, root)
+    client.process.kill()
+    client.process.wait(10)
+    shutil.rmtree(root.parent)
+    wait_until(lambda: not is_running(reply["pid"]) and not is_running(guard), "server and guard are gone")
+    assert not Path(reply["tmp"]).exists()
 
 
 def test_an_agent_without_a_guard_lets_go_when_its_lease_ends(connect: Connect, root: Path) -> None:
