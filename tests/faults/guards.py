@@ -1,0 +1,320 @@
+"""The guard: killed and stopped at each of its calls; the agent stopped, both killed, the lease ending in every state.
+
+Layer 4.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.agent.fs import Fs
+from orchestrator.agent.lease import Lease, read_lease
+from tests.faults.agents import Agent, AgentEnded, AgentError, TooLate, processes_of, wait_until
+from tests.faults.examining import Story, Verdict, examine, recover
+from tests.faults.scenery import Scene, torn
+from tests.faults.table import Case, NotReached
+from tests.faults.tracing import Fault, Point, Tracer, has_struck, parse_points, trace_arguments
+
+IMPATIENT = "from orchestrator.agent import guardlink as _g; _g.REPLY_S = 1.0"
+"""A guard that does not answer for a second is given up: else each stopped guard costs ten."""
+SHORT_S = 0.3
+STATES = ("open", "snapshot", "apply", "launch", "stop", "revert")
+_UNDONE_S = 30.0
+
+
+def guard_pid(scene: Scene) -> int:
+    """Of the guard of this scene, by its name and its HOME."""
+
+    def find() -> int | None:
+        named = [pid for pid in processes_of(str(scene.base)) if _name_of(pid) == "orc-guard"]
+        return named[0] if named else None
+
+    return int(wait_until(find, "a guard lives"))
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def lease_of(scene: Scene) -> Lease | None:
+    state_dir = scene.state_dir
+    return read_lease(Fs(), str(state_dir / "lease")) if state_dir is not None else None
+
+
+def await_guard(scene: Scene) -> None:
+    """Until it has undone everything and has given the tree back."""
+
+    def is_done() -> bool:
+        history, lease = scene.history(), lease_of(scene)
+        return history.open is None and history.launch is None and lease is not None and lease.deadline_s <= _now_s()
+
+    wait_until(is_done, "the guard undoes everything", _UNDONE_S)
+
+
+def _now_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+# -- the guard's own calls -------------------------------------------------------------------------------------------
+
+
+def _serve(scene: Scene, agent: Agent) -> str:
+    """What a guard does while its controller lives."""
+    story = Story(scene, agent)
+    try:
+        for step in (story.launch, story.stop, story.revert, story.verify, story.close):
+            step()
+    except AgentError as error:
+        story.errors.append(str(error))
+        return story.retreat()
+    return "clean"
+
+
+def _expire(scene: Scene, agent: Agent) -> str:
+    """What it does when the controller falls silent: the agent is stopped with the lock in its hand."""
+    agent.call("beat", lease_s=SHORT_S)
+    agent.signal(signal.SIGSTOP)
+    return "silent"
+
+
+def _begin(scene: Scene, *, launched: bool) -> tuple[Agent, int]:
+    agent = Agent(scene.base, shim=IMPATIENT)
+    story = Story(scene, agent)
+    story.open()
+    story.snapshot()
+    story.apply()
+    if launched:
+        story.launch()
+    return agent, guard_pid(scene)
+
+
+def trace_guard(base: Path, *, expiring: bool) -> list[Point]:
+    base.mkdir(parents=True, exist_ok=True)
+    scene = Scene(base).plant()
+    agent, guard = _begin(scene, launched=expiring)
+    tracer = Tracer(guard, base / "strace", trace_arguments())
+    try:
+        if expiring:
+            _expire(scene, agent)
+            await_guard(scene)
+        else:
+            assert _serve(scene, agent) == "clean"
+        wait_until(lambda: not Path(f"/proc/{guard}").exists(), "the guard leaves")
+    finally:
+        agent.kill()
+        text = tracer.detach()
+    problems = examine(scene, Verdict()).problems
+    assert not problems, problems
+    return parse_points(text, base)
+
+
+def strike_serving(base: Path, fault: Fault) -> Verdict:
+    """The guard is hit while the controller is there to see it."""
+    scene = Scene(base).plant()
+    agent, guard = _begin(scene, launched=False)
+    tracer = Tracer(guard, base / "strace", fault.arguments(base))
+    try:
+        said = _serve(scene, agent)
+        agent.leave()
+    except AgentEnded:
+        said = "ended"
+    finally:
+        agent.kill()
+        text = tracer.detach()
+    if not has_struck(text, fault):
+        raise NotReached(text[-200:])
+    return _settle(scene, guard, said == "clean")
+
+
+def strike_expiring(base: Path, fault: Fault) -> Verdict:
+    """The guard is hit while it undoes what a silent controller left."""
+    scene = Scene(base).plant()
+    agent, guard = _begin(scene, launched=True)
+    tracer = Tracer(guard, base / "strace", fault.arguments(base))
+    try:
+        _expire(scene, agent)
+        if fault.what == "KILL":
+            wait_until(lambda: not _is_alive(guard), "the guard is hit", _UNDONE_S)
+        elif fault.what == "STOP":
+            wait_until(lambda: _state_of(guard) in "tTZX", "the guard is hit", _UNDONE_S)
+        else:
+            wait_until(lambda: not _is_alive(guard), "the guard has tried again and left", 90.0)
+    finally:
+        agent.kill()
+        text = tracer.detach()
+    if not has_struck(text, fault):
+        raise NotReached(text[-200:])
+    return _settle(scene, guard, is_said_clean=False)
+
+
+def _settle(scene: Scene, guard: int, is_said_clean: bool) -> Verdict:
+    """A stopped guard may make the tree `busy`; once it goes on it must finish by itself."""
+    bad = torn(scene)
+    if is_said_clean and not _is_alive(guard):
+        return examine(scene, Verdict())
+    lease = lease_of(scene)
+    if _is_alive(guard) and lease is not None and lease.role == "guard":
+        bad += _refused_as_busy(scene)
+        os.kill(guard, signal.SIGCONT)
+        await_guard(scene)
+    verdict = recover_impatiently(scene)
+    verdict.differs += bad
+    return verdict
+
+
+def recover_impatiently(scene: Scene, **given: Any) -> Verdict:
+    return recover(scene, agent=Agent(scene.base, shim=IMPATIENT), **given)
+
+
+def _refused_as_busy(scene: Scene) -> list[str]:
+    """Somebody else who comes meanwhile is told who holds the tree."""
+    agent = Agent(scene.base)
+    try:
+        agent.call("open", **scene.open_request(token="somebody else"))
+    except AgentError as error:
+        is_told = error.kind == "busy" and {"holder", "since", "until"} <= error.facts.keys()
+        return [] if is_told else [f"not told who holds the tree: {error}"]
+    finally:
+        agent.kill()
+    return ["the tree was given away while the guard holds it"]
+
+
+def _is_alive(pid: int) -> bool:
+    return _state_of(pid) not in "ZX"
+
+
+def _state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+# -- the agent stopped at each of its calls ------------------------------------------------------------------------
+
+
+def stop_agent(base: Path, point: Point) -> Verdict:
+    """The agent hangs at this call for longer than its lease. Where a guard is there it has undone everything before
+    anybody comes; where none is there yet, nothing was changed and the holder takes the tree back."""
+    scene = Scene(base).plant()
+    fault = Fault(point, "STOP")
+    agent = Agent(base)
+    tracer = Tracer(agent.line_thread(), base / "strace", fault.arguments(base))
+    try:
+        story = Story(scene, agent)
+        try:
+            agent.send(agent.frame("open", scene.open_request(lease_s=1.0)))
+            _answer_or_stop(agent)
+            for name in ("snapshot", "apply", "launch", "stop", "revert", "verify", "close"):
+                _ask(story, agent, name)
+        except _Stopped:
+            pass
+        else:
+            raise NotReached("it never stopped")
+    finally:
+        text = tracer.detach()
+    if not has_struck(text, fault):
+        raise NotReached(text[-200:])
+    try:
+        return _after_stop(scene, agent)
+    finally:
+        agent.kill()
+
+
+class _Stopped(Exception):
+    """The agent hangs."""
+
+
+def _ask(story: Story, agent: Agent, name: str) -> None:
+    step: Callable[[], None] = getattr(story, name)
+    try:
+        step()
+    except (TooLate, AgentEnded):
+        raise _Stopped from None
+
+
+def _answer_or_stop(agent: Agent) -> None:
+    try:
+        agent.answer()
+    except (TooLate, AgentEnded):
+        raise _Stopped from None
+
+
+def _after_stop(scene: Scene, agent: Agent) -> Verdict:
+    is_guarded = any(_name_of(pid) == "orc-guard" for pid in processes_of(str(scene.base)))
+    if is_guarded:
+        await_guard(scene)
+    return recover_impatiently(scene)
+
+
+# -- silence in every state ----------------------------------------------------------------------------------------
+
+
+def silence(base: Path, state: str, who: str, is_guard_killed: bool) -> Verdict:
+    """The controller is silent from this state on. `who`: the agent is killed, stopped, or lives and is not asked."""
+    scene = Scene(base).plant()
+    agent = Agent(base, shim=IMPATIENT)
+    story = Story(scene, agent)
+    for name in STATES[: STATES.index(state) + 1]:
+        getattr(story, name)()
+    agent.call("beat", lease_s=SHORT_S)
+    has_guard = STATES.index(state) >= STATES.index("apply")
+    if is_guard_killed and has_guard:
+        os.kill(guard_pid(scene), signal.SIGKILL)
+    if who == "killed":
+        agent.kill()
+    elif who == "stopped":
+        agent.signal(signal.SIGSTOP)
+    lease = lease_of(scene)
+    assert lease is not None
+    wait_until(lambda: _now_s() > lease.deadline_s, "the lease ends")
+    if has_guard and not is_guard_killed:
+        await_guard(scene)
+        agent.kill()
+        verdict = examine(scene, Verdict())  # before anybody has come
+        verdict.lies += recover(scene, token="a later controller").problems
+        return verdict
+    if who != "killed":
+        verdict = recover_impatiently(scene)  # the lock is still in the hand of the old agent: only its holder may
+        agent.kill()
+        return verdict
+    return recover_impatiently(scene, token="a later controller")
+
+
+def silence_cases() -> list[Case]:
+    return [
+        Case(
+            f"silent after {state}, agent {who}, guard {'killed' if dead else 'alive'}",
+            lambda base, state=state, who=who, dead=dead: silence(base, state, who, dead),  # type: ignore[misc]
+        )
+        for state in STATES
+        for who in ("killed", "stopped", "alive")
+        for dead in (False, True)
+    ]
+
+
+def guard_cases(serving: list[Point], expiring: list[Point], errors: tuple[str, ...] = ()) -> list[Case]:
+    cases = []
+    for what in ("KILL", "STOP"):
+        cases += [_case("serving", strike_serving, Fault(point, what)) for point in serving]
+        cases += [_case("undoing", strike_expiring, Fault(point, what)) for point in expiring]
+    files = [point for point in expiring if point.is_file]
+    cases += [_case("undoing", strike_expiring, Fault(point, error)) for error in errors for point in files]
+    return cases
+
+
+def _case(when: str, strike: Callable[[Path, Fault], Verdict], fault: Fault) -> Case:
+    return Case(f"guard {when}: {fault}", lambda base: strike(base, fault))
+
+
+def stop_cases(points: list[Point]) -> list[Case]:
+    return [Case(f"agent STOP at {point}", lambda base, point=point: stop_agent(base, point)) for point in points]  # type: ignore[misc]
+

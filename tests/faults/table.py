@@ -1,0 +1,134 @@
+"""Cases, carried out side by side, and the table that they come to: one row a layer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.agents import processes_of
+from tests.faults.examining import Verdict, temporary_of
+from tests.faults.scenery import Scene
+
+WORKERS = 2
+
+
+class NotReached(Exception):
+    """The run never came to the point: its fault did not strike. Such a case proves nothing and is not counted."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point. `run` gets an empty directory of its own; what it raises is a failure of the point."""
+
+    label: str
+    run: Callable[[Path], Verdict]
+    is_double: bool = False
+
+
+@dataclass
+class Row:
+    """A layer. `failures` are (label, problem); `skipped` says why nothing was carried out."""
+
+    layer: str
+    points: int = 0
+    doubles: int = 0
+    held: int = 0
+    lies: int = 0
+    differs: int = 0
+    orphans: int = 0
+    stuck: int = 0
+    not_reached: list[str] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
+    skipped: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return not self.failures and not self.not_reached
+
+    def count(self, case: Case, verdict: Verdict) -> None:
+        self.points += 1
+        self.doubles += case.is_double
+        self.held += verdict.outcome == "held"
+        self.lies += bool(verdict.lies)
+        self.differs += bool(verdict.differs)
+        self.orphans += bool(verdict.orphans)
+        self.stuck += bool(verdict.stuck)
+        self.failures += [(case.label, problem) for problem in verdict.problems]
+
+
+HEAD = (
+    "layer", "points", "double", "held", "dirty said clean", "files differ", "orphans", "rows stuck", "not reached",
+    "seconds",
+)  # fmt: skip
+
+
+def carry_out(layer: str, cases: Sequence[Case], work: Path, *, workers: int = WORKERS, stop_at: int = 0) -> Row:
+    """All of them, `workers` at a time, each in a directory that is taken away afterwards. `stop_at` failures end it."""
+    row = Row(layer)
+    started = time.monotonic()
+    folder = work / layer.replace(" ", "-")
+    folder.mkdir(parents=True)
+
+    def one(numbered: tuple[int, Case]) -> None:
+        number, case = numbered
+        if stop_at and len(row.failures) >= stop_at:
+            return
+        base = folder / f"p{number:05d}."
+        base.mkdir()
+        try:
+            row.count(case, case.run(base))
+        except NotReached as late:
+            row.not_reached.append(f"{case.label}: {late}")
+        except Exception:  # whatever broke, the point is not proved
+            row.count(case, Verdict(stuck=[traceback.format_exc(limit=-4)]))
+        finally:
+            clean_up(base)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(one, enumerate(cases)))
+    shutil.rmtree(folder)
+    row.seconds = time.monotonic() - started
+    return row
+
+
+def clean_up(base: Path) -> None:
+    """Ends what a failed case left running and removes its files; only what bears the name of its directory."""
+    for pid in processes_of(str(base)):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    for tmp in temporary_of(Scene(base)):
+        shutil.rmtree(tmp, ignore_errors=True)
+    shutil.rmtree(base)
+
+
+def as_table(rows: Sequence[Row]) -> str:
+    """Markdown; the last line is the sum."""
+    lines = [list(HEAD)]
+    for row in rows:
+        if row.skipped:
+            lines.append([row.layer, f"skipped: {row.skipped}", *[""] * (len(HEAD) - 2)])
+        else:
+            lines.append([row.layer, *_numbers(row)])
+    total = Row("sum")
+    for row in rows:
+        for name in ("points", "doubles", "held", "lies", "differs", "orphans", "stuck", "seconds"):
+            setattr(total, name, getattr(total, name) + getattr(row, name))
+        total.not_reached += row.not_reached
+    lines.append([total.layer, *_numbers(total)])
+    lines.insert(1, ["---"] * len(HEAD))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _numbers(row: Row) -> list[str]:
+    counted = (row.points, row.doubles, row.held, row.lies, row.differs, row.orphans, row.stuck, len(row.not_reached))
+    return [*(str(number) for number in counted), f"{row.seconds:.0f}"]
