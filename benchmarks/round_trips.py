@@ -62,8 +62,8 @@ def changes(files: list[Path]) -> list[dict[str, object]]:
 
 def child(route: dict[str, object], root: Path) -> None:
     """One cold job, then pings and warm jobs on the same connection; prints one JSON object."""
-    import orchestrator.controller.run  # the libraries a real command loads
-    import orchestrator.ledger.store
+    import orchestrator.controller.run  # noqa: F401 - the libraries a real command loads
+    import orchestrator.ledger.store  # noqa: F401
     from orchestrator.core.model import Route
     from orchestrator.hosts import connect
 
@@ -101,7 +101,9 @@ def measure(route: dict[str, object], prefix: tuple[str, ...], runs: int) -> dic
         root = Path(tempfile.mkdtemp(prefix="orc-bench-"))
         make_tree(root)
         command = [*prefix, sys.executable, __file__, "--child", json.dumps(route), str(root)]
-        done = subprocess.run(command, env={**os.environ, BEGAN: str(time.time())}, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env={**os.environ, BEGAN: str(time.time())}, capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             raise SystemExit(done.stderr)
         results.append(json.loads(done.stdout))

@@ -7,18 +7,25 @@ import os
 import pwd
 import socket
 import sys
+import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from orchestrator.agent import ending, holders, probes, processes, web
+from orchestrator.agent import ending, holders, probes, processes, state, web
 from orchestrator.agent.cache import Cache
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
+from orchestrator.agent.manifest import manifest
 from orchestrator.agent.nursery import Nursery
 from orchestrator.agent.rpc import Dispatcher, FrameError, Handle, Route, Wire
 from orchestrator.agent.session import Session
 from orchestrator.agent.tree import Tree
 
 PROTOCOL = 1
+
+_BASICS = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "XDG_CACHE_HOME",
+)  # fmt: skip
+"""What of the account's environment is told: what a server needs of it. Anything else may be a secret and stays here."""
 
 
 def run_agent(stdin_fd: int, stdout_fd: int) -> int:
@@ -65,7 +72,7 @@ class Agent:
             "http": lambda r: web.request(
                 r["method"], r["url"], r.get("headers") or {}, r.get("body"), float(r["timeout_s"])
             ),
-            "manifest": self._with_tree(Session.manifest),
+            "manifest": self._manifest,
             "await_ready": self._with_tree(Session.await_ready),
             "decode": self._with_tree(Session.decode),
             "inspect": self._with_tree(Session.inspect),
@@ -120,7 +127,7 @@ class Agent:
             "kernel": f"{names.sysname} {names.release} {names.machine}",
             "cwd": os.getcwd(),
             "agent_dir": self._cache.path,
-            "environ": dict(os.environ),
+            "environ": {name: os.environ[name] for name in _BASICS if name in os.environ},
         }
 
     def _processes(self, request: Mapping[str, Any]) -> Dict[str, Any]:
@@ -131,6 +138,17 @@ class Agent:
             request["devices"], int(port) if port is not None else None, request.get("run_ids") or (), identity
         )
         return {**found, **session.journal_facts()} if session is not None else found
+
+    def _manifest(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        """What lies there now; our own state directory, where it lies inside, is left out."""
+        started_s = time.monotonic()
+        fs, paths = Fs(), [str(path) for path in request["paths"]]
+        homes = [state.find_state_dir(fs, *state.resolve_root(fs, path)) for path in paths if os.path.isdir(path)]
+        made = manifest(fs, paths, [home for home in homes if home is not None])
+        facts: Dict[str, Any] = {"digest": made.digest, "files": made.files, "bytes": made.size_bytes}
+        if request.get("full"):
+            facts["entries"] = {path: dict(entry._asdict()) for path, entry in made.entries.items()}
+        return {**facts, "seconds": time.monotonic() - started_s}
 
     def _forget(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         if self._session is not None:

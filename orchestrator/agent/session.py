@@ -16,7 +16,6 @@ from orchestrator.agent import decode, ending, processes, ready
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardlink import GuardLink
-from orchestrator.agent.manifest import manifest
 from orchestrator.agent.nursery import LOG, Nursery
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.runs import Run, list_runs
@@ -190,20 +189,6 @@ class Session:
 
     def verify(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         return self.tree.verify()
-
-    def manifest(self, request: Mapping[str, Any]) -> Dict[str, Any]:
-        started_s = time.monotonic()
-        made = manifest(self._fs, [str(path) for path in request["paths"]], [self.tree.state_dir])
-        seconds = time.monotonic() - started_s
-        facts: Dict[str, Any] = {
-            "digest": made.digest,
-            "files": made.files,
-            "bytes": made.size_bytes,
-            "seconds": seconds,
-        }
-        if request.get("full"):
-            facts["entries"] = {path: dict(entry._asdict()) for path, entry in made.entries.items()}
-        return facts
 
     def acknowledge(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         self.tree.acknowledge()

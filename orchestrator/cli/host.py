@@ -32,20 +32,15 @@ def doctor(host: Name, hosts: options.Hosts = None, state: options.State = None,
 
     Example: orchestrator host doctor gpu1 --hosts hosts.yaml
     """
+    from orchestrator.cli.fingerprint import show_fingerprint, show_steps
     from orchestrator.controller.hosts import examine
 
     steps, facts = examine(_request(host, state, hosts), diagnostics.narrator())
     if as_json:
         output.emit_json({"host": host, "steps": [vars(s) for s in steps], "facts": facts})
     else:
-        for step in steps:
-            output.emit(
-                f"{step.state.value if hasattr(step.state, 'value') else step.state:5} {step.name}: {step.sentence}"
-            )
-            if step.hint:
-                output.emit(f"      hint: {step.hint}")
-        for name, value in facts.items():
-            output.emit(f"{name}: {value}")
+        show_steps(steps)
+        show_fingerprint(facts)
     failed = [s for s in steps if str(s.state) == "fail"]
     if failed:
         raise Findings(f"{failed[0].name}: {failed[0].sentence}", hint=failed[0].hint)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.controller.arm import Arm, ArmResult
 from orchestrator.controller.conclude import conclude_failure, conclude_measured, conclude_not_applicable
 from orchestrator.controller.treatment import Treatment, untouched
+from orchestrator.core import planning
 from orchestrator.core.lifecycle import ArmStep
 from orchestrator.core.records import LaunchOutcome, Verdict
 from orchestrator.core.stats import LaunchValue, judge
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
     from orchestrator.controller.book import Book
     from orchestrator.controller.session import HostSession
     from orchestrator.core.model import Context, Hypothesis, Playbook, Workload
-    from orchestrator.core.records import ArmKind, Conclusion, ExperimentRecord, ExperimentState, FindingRecord
+    from orchestrator.core.records import (
+        ArmKind,
+        Conclusion,
+        ExperimentRecord,
+        ExperimentState,
+        FindingRecord,
+        TodoStatus,
+    )
 
 
 PRIOR_CV = 0.03
@@ -121,6 +129,9 @@ class CampaignRun:
         with ledger.batch():
             finding = ledger.add_finding(experiment.id, conclusion)
             ledger.end_experiment(experiment.id, "done", conclusion.verdict, cause=conclusion.cause)
+            if experiment.hypothesis_id is not None:
+                status: TodoStatus = "open" if conclusion.verdict in planning.OPEN_VERDICTS else "done"
+                ledger.set_status(self._playbook.campaign, experiment.hypothesis_id, status, conclusion.summary)
         self._session.narrator.note(
             f"#{experiment.id} {experiment.hypothesis_id} ({experiment.context}): {conclusion.summary}"
         )

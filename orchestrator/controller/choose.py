@@ -31,7 +31,11 @@ def choose_trials(
     ledger.upsert_hypotheses(playbook.campaign, playbook.hypotheses)
     hypotheses = {h.id: h for h in [r.as_hypothesis() for r in ledger.todo(playbook.campaign)]}
     hypotheses.update({h.id: h for h in playbook.hypotheses})
-    order = ordered(list(hypotheses.values()))
+    ranked = rank(list(hypotheses.values()))
+    with ledger.batch():
+        for row in ranked:
+            ledger.set_rank(playbook.campaign, row.id, row.score, row.reason)
+    order = [hypotheses[row.id] for row in ranked]
     wanted = due_trials(ledger, playbook, order, session.name, facts, only)
     unmet = unmet_requirements(session, facts, [h for h, _ in wanted])
     treatments = build_all(prepared, session, [(h, c) for h, c in wanted if h.id not in unmet])
@@ -43,11 +47,9 @@ def contexts_of(hypothesis: Hypothesis, playbook: Playbook) -> tuple[str, ...]:
     return hypothesis.context or (next(iter(playbook.contexts)),)
 
 
-def ordered(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """By rank, dependencies first."""
-    by_id = {h.id: h for h in hypotheses}
-    ranked = planning.rank([planning.Candidate(h.id, gain=h.expect, after=h.after) for h in hypotheses])
-    return [by_id[r.id] for r in ranked]
+def rank(hypotheses: Sequence[Hypothesis]) -> list[planning.Ranked]:
+    """Best first, dependencies before what waits for them, each with the reason for its place."""
+    return planning.rank([planning.Candidate(h.id, gain=h.expect, after=h.after) for h in hypotheses])
 
 
 def due_trials(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,10 +16,13 @@ from orchestrator.controller.opening import USUAL_PACKAGES, recover_remains
 from orchestrator.controller.prepare import Place, prepare_host, prepare_session
 from orchestrator.controller.session import refuse_read_only
 from orchestrator.errors import Dirty, Refused
+from orchestrator.serving.configuration import Configuration
+from orchestrator.serving.environment import server_environment
 
 if TYPE_CHECKING:
     from orchestrator.controller.session import HostSession
-    from orchestrator.hosts.doctor import Step
+    from orchestrator.hosts.doctor import Step as Step
+    from orchestrator.hosts.facts import Facts
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,20 @@ def examine(request: HostRequest, narrator: Narrator) -> tuple[list[Step], dict[
             name=place.host_name,
             engine_package=session.engine.package,
             packages=list(USUAL_PACKAGES),
+            environment=lambda account: server_environment(place.target, Configuration(env=place.target.env), account),
         )
-        return steps, facts.as_json() if facts is not None else {}
+        if facts is None:
+            return steps, {}
+        return steps, {**facts.as_json(), "source_digest": _source_digest(session, facts)}
+
+
+def _source_digest(session: HostSession, facts: Facts) -> str | None:
+    """SHA-256 over the manifest of the source tree as it is now; None where the tree is not known."""
+    source = session.target.source or (posixpath.dirname(facts.engine_origin) if facts.engine_origin else None)
+    if source is None:
+        return None
+    session.connect()
+    return str(session.connection.call("manifest", {"paths": [source]}, timeout_s=600.0)["digest"])
 
 
 def verify(request: HostRequest, narrator: Narrator) -> dict[str, Any]:

@@ -40,9 +40,9 @@ def open_host(session: HostSession, prepared: Prepared, run_id: int) -> Opened:
     reply = _timed(session, "open", session.open_tree)
     recover_remains(session, reply, prepared.ledger, run_id)
     _timed(session, "reap", session.reap)
-    _timed(session, "snapshot", session.snapshot)
-    facts = named_facts(session)
-    return Opened(prepared.ledger.fingerprint(session.name, fingerprint_of(session.facts)), facts)
+    snapshot = _timed(session, "snapshot", session.snapshot)
+    fingerprint = {**fingerprint_of(session.facts), "source_digest": snapshot["digest"]}
+    return Opened(prepared.ledger.fingerprint(session.name, fingerprint), named_facts(session))
 
 
 def recover_remains(

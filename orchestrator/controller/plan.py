@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.controller.choose import build_all, due_trials, ordered, unmet_requirements
+from orchestrator.controller.choose import build_all, due_trials, rank, unmet_requirements
 from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
@@ -73,7 +73,8 @@ def plan(request: RunRequest, narrator: Narrator | None = None) -> Plan:
 def _plan(request: RunRequest, prepared: Prepared, session: HostSession) -> Plan:
     playbook, ledger = prepared.playbook, prepared.ledger
     facts = named_facts(session)
-    order = ordered(playbook.hypotheses)
+    by_id = {h.id: h for h in playbook.hypotheses}
+    order = [by_id[row.id] for row in rank(playbook.hypotheses)]
     wanted = due_trials(ledger, playbook, order, session.name, facts, request.only)
     unmet = unmet_requirements(session, facts, [h for h, _ in wanted])
     treatments = build_all(prepared, session, [(h, c) for h, c in wanted if h.id not in unmet])
