@@ -23,9 +23,10 @@ from orchestrator.agent.tree import Tree
 PROTOCOL = 1
 
 _BASICS = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "XDG_CACHE_HOME",
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ",
+    "LD_LIBRARY_PATH", "CUDA_HOME", "XDG_CACHE_HOME",
 )  # fmt: skip
-"""What of the account's environment is told: what a server needs of it. Anything else may be a secret and stays here."""
+"""What is told of the account's environment: what a server needs. Anything else may be a secret and stays here."""
 
 
 def run_agent(stdin_fd: int, stdout_fd: int) -> int:

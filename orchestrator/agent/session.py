@@ -9,7 +9,6 @@ import re
 import secrets
 import sys
 import threading
-import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from orchestrator.agent import decode, ending, processes, ready
