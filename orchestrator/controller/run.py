@@ -106,6 +106,7 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
     finally:
         ledger.abort_open(run_row.id, "the run ended")
         ledger.end_run(run_row.id, state)
+        ledger.prune()
         _account(summary, session, started)
     return summary
 

@@ -193,7 +193,7 @@ class HostSession:
         self.reconnect(lost)
         reply = self.recover()
         if do == "stop":
-            return {"exit_code": None, "signal": None, "survivors": []}
+            return {"exit_code": None, "signal": None, "survivors": reply["survivors"]}
         if do == "revert":
             return {"state": "reverted", "files": []}
         return dict(reply["verify"])
