@@ -123,8 +123,8 @@ def test_streams_are_timed_where_they_happen(agent: AgentClient, tmp_path: Path,
     assert [(s["repetition"], s["stream"], s["ok"]) for s in reply["samples"]] == [(0, 0, True), (1, 0, True)]
     for found in reply["samples"]:
         assert (found["output_tokens"], found["decode_tokens"], found["prompt_tokens"]) == (20, 19, 5)
-        assert 0.19 <= found["decode_s"] < 1 and 0.01 <= found["ttft_s"] < 0.5
-        assert 0.01 <= found["itl_p50_s"] <= found["itl_p99_s"]
+        assert 0.1 <= found["decode_s"] < found["total_s"] and 0 < found["ttft_s"] < found["total_s"]
+        assert 0.001 <= found["itl_p50_s"] <= found["itl_p99_s"]
         assert found["text"] == "x" * 20 and found["finish_reason"] == "length"
     agent.call("stop", launch_id="l1", grace_s=0)
 

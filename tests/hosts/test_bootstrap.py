@@ -34,6 +34,10 @@ def tiny() -> Iterator[Bundle]:
         shared.rmdir()
 
 
+OUTSIDE_TMP = os.path.realpath(sys.executable)
+"""This interpreter, also where its environment lies in a directory that a test mounts something over."""
+
+
 def boot(
     archive: Bundle, env: Mapping[str, str], *, sent: bytes | None = None, python: str = sys.executable
 ) -> subprocess.CompletedProcess[bytes]:
@@ -129,7 +133,7 @@ def test_a_non_blocking_input_that_comes_in_drops_is_read_to_its_end(tiny: Bundl
     """sudo's `use_pty` leaves standard input non-blocking: short reads and EAGAIN are waited out."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
-    argv = start_argv(sys.executable, tiny.digest, len(tiny.content), NONCE)
+    argv = start_argv(OUTSIDE_TMP, tiny.digest, len(tiny.content), NONCE)
     process = subprocess.Popen(argv, stdin=read_end, stdout=subprocess.PIPE, env=home)
     os.close(read_end)
     assert process.stdout is not None
@@ -163,7 +167,7 @@ def boot_in_full_mounts(tiny: Bundle, tmp_path: Path) -> subprocess.CompletedPro
     home.mkdir()
     archive = tmp_path / "archive"
     archive.write_bytes(tiny.content)
-    words = start_argv(sys.executable, tiny.digest, len(tiny.content), NONCE)
+    words = start_argv(OUTSIDE_TMP, tiny.digest, len(tiny.content), NONCE)
     script = (
         'exec 3< "$2"; mount -t tmpfs -o size=16k,nr_inodes=40 none "$1" && mount -t tmpfs -o size=16k none /tmp '
         '&& { dd if=/dev/zero of="$1/fill" bs=4k; dd if=/dev/zero of=/tmp/fill bs=4k; } 2>/dev/null; '
