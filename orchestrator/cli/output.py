@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -20,11 +21,13 @@ def emit(text: str = "") -> None:
 
 
 def emit_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns padded to their widest cell; the last one runs free."""
+    """Columns padded to their widest cell. On a terminal a line ends at its edge; elsewhere nothing is cut."""
     table = [[_cell(c) for c in row] for row in rows]
     widths = [max([len(header[i]), *(len(row[i]) for row in table)]) for i in range(len(header))]
+    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for row in ([*header], *table):
-        emit("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        emit(line if edge is None or len(line) <= edge else line[: edge - 1] + "…")
 
 
 def printable(text: str) -> str:

@@ -12,6 +12,7 @@ from orchestrator.cli import diagnostics, options, output
 if TYPE_CHECKING:
     from orchestrator.controller.plan import Plan, PlannedTrial
     from orchestrator.controller.run import RunSummary
+    from orchestrator.core.records import FindingRecord
 
 PlaybookPath = Annotated[Path, typer.Argument(metavar="PLAYBOOK", help="Playbook file.", show_default=False)]
 
@@ -64,7 +65,7 @@ def show_summary(summary: RunSummary) -> None:
     if summary.findings:
         rows = [
             (f"#{f.experiment_id}", f.hypothesis_id, f.context, f.verdict, _effect(f.effect), _interval(f.low, f.high),
-             (f.cause or f.summary)[:90])
+             _why(f))
             for f in summary.findings
         ]  # fmt: skip
         output.emit_table(("", "hypothesis", "context", "verdict", "effect", "interval", "why"), rows)
@@ -80,6 +81,14 @@ def show_summary(summary: RunSummary) -> None:
     output.emit(f"time: ours {ours:.1f} s / the server's {server:.1f} s, {summary.seconds:.1f} s in all")
     output.emit(f"      ours: {_phases(summary.ours_s)}")
     output.emit(f"ledger: {summary.ledger}")
+
+
+def _why(finding: FindingRecord) -> str:
+    """The values behind a measured verdict, else the cause."""
+    if finding.baseline is None or finding.treatment is None:
+        return finding.cause or finding.summary
+    screened = ", screened" if any(line.startswith("screened") for line in finding.evidence) else ""
+    return f"{finding.baseline:.2f} → {finding.treatment:.2f} {finding.metric}{screened}"
 
 
 def _proof(summary: RunSummary) -> str:
