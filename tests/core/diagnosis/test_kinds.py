@@ -57,14 +57,24 @@ def test_what_collectors_put_in_front_changes_nothing(delivery: str) -> None:
 
 def test_ranks_that_interleave_line_by_line_keep_their_tracebacks() -> None:
     """Two workers print at the same time; the one that is only a victim is not named."""
-    root = ["Traceback (most recent call last):", '  File "/v/model_loader/loader.py", line 7, in load_model',
-            "    x()", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."]
-    victim = ["Traceback (most recent call last):", '  File "/v/distributed_c10d.py", line 7, in barrier', "    x()",
-              "RuntimeError: [/p/pair.cc:534] Connection closed by peer [127.0.0.1]:41200"]
+    root = [
+        "Traceback (most recent call last):",
+        '  File "/v/model_loader/loader.py", line 7, in load_model',
+        "    x()",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    ]
+    victim = [
+        "Traceback (most recent call last):",
+        '  File "/v/distributed_c10d.py", line 7, in barrier',
+        "    x()",
+        "RuntimeError: [/p/pair.cc:534] Connection closed by peer [127.0.0.1]:41200",
+    ]
     lines = []
     for number, (ours, theirs) in enumerate(zip(root, victim, strict=True)):
-        pair = [f"(Worker_TP2 pid=13) ERROR 11-20 14:02:11 [multiproc_executor.py:694] {ours}",
-                f"(Worker_TP0 pid=11) ERROR 11-20 14:02:12 [multiproc_executor.py:694] {theirs}"]
+        pair = [
+            f"(Worker_TP2 pid=13) ERROR 11-20 14:02:11 [multiproc_executor.py:694] {ours}",
+            f"(Worker_TP0 pid=11) ERROR 11-20 14:02:12 [multiproc_executor.py:694] {theirs}",
+        ]
         lines += pair if number % 2 else reversed(pair)
     found = diagnose("\n".join(lines))
     assert (found.category, found.rank) == ("oom_weights", "TP2")

@@ -15,12 +15,21 @@ from tests.core.diagnosis.kinds import KINDS
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "logs"
 
-_PIECES = st.sampled_from([
-    *(line for kind in KINDS for line in kind.text.split("\n")), "", "Killed", "\r", "\x1b[0m", "    x()",
-    "During handling of the above exception, another exception occurred:", "Traceback (most recent call last):",
-])
+_PIECES = st.sampled_from(
+    [
+        *(line for kind in KINDS for line in kind.text.split("\n")),
+        "",
+        "Killed",
+        "\r",
+        "\x1b[0m",
+        "    x()",
+        "During handling of the above exception, another exception occurred:",
+        "Traceback (most recent call last):",
+    ]
+)
 _TEXTS = st.one_of(
-    st.text(max_size=400), st.lists(st.one_of(_PIECES, st.text(max_size=30)), max_size=30).map("\n".join),
+    st.text(max_size=400),
+    st.lists(st.one_of(_PIECES, st.text(max_size=30)), max_size=30).map("\n".join),
 )
 _CODES = st.one_of(st.none(), st.integers(-64, 255))
 
