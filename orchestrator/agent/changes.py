@@ -14,6 +14,7 @@ from orchestrator.agent.history import History, report_digest
 from orchestrator.agent.identity import Identity, identify
 from orchestrator.agent.journal import Journal, Record
 from orchestrator.agent.preflight import Place, Plan, Wanted, make_plan, parse_wanted
+from orchestrator.agent.release import Merged
 
 _SPARE_BYTES = 1 << 16  # of the journal, for the records that end a transaction
 
@@ -203,21 +204,50 @@ class Changes:
         did += [f"kept {folder}, which somebody else uses now" for folder in undone.kept]
         return {"state": "clean", "did": did, "report": []}
 
-    def release(self, txn: str, choice: str) -> Dict[str, Any]:
-        transaction = self.read_open()
-        if transaction is None or transaction.txn != txn or self.history.state not in ("held", "releasing"):
-            raise AgentError("refused", "this transaction is not held", {"txn": txn, "state": self.history.state})
-        if choice not in (release.THEIRS, release.FOUND):
-            raise AgentError("usage", f"neither theirs nor found: {choice!r}", {"txn": txn})
+    def release(self, txn: str, choice: str, merged: Sequence[Mapping[str, Any]] = ()) -> Dict[str, Any]:
+        transaction = self._held(txn, choice)
         with os_errors("release"):
             placed = self.history.placed()
             touched = set() if choice == release.FOUND else self._touched(transaction)
-            self.note("RELEASE_INTENT", {"txn": txn, "choice": choice, "touched": sorted(touched)})
-            kept = release.release(self._fs, self._place, transaction, placed, choice)
+            waiting = self._merged(transaction, placed, choice, merged)
+            record = {"txn": txn, "choice": choice, "touched": sorted(touched), "merged": waiting}
+            self.note("RELEASE_INTENT", record)
+            kept = release.release(self._fs, self._place, transaction, placed, choice, waiting)
+            files.drop_compiled(self._fs, self._place, transaction)
             files.restore_times(self._fs, transaction, touched)
             paths = [change.path for change in transaction.changes]
             self.note("RELEASED", {"txn": txn, "choice": choice, "kept": kept, "paths": paths})
         return {"txn": txn, "state": "released", "kept": kept}
+
+    def foresee_release(self, txn: str, choice: str) -> Dict[str, Any]:
+        """What `release` would do: {txn, state, files: [{path, why, does, keeps, kept_in}]}. Changes nothing."""
+        transaction = self._held(txn, choice)
+        with os_errors("release"):
+            shown = release.foresee(self._fs, self._place, transaction, self.history.placed(), choice)
+        return {"txn": txn, "state": self.history.state, "files": shown}
+
+    def _held(self, txn: str, choice: str) -> files.Transaction:
+        transaction = self.read_open()
+        if transaction is None or transaction.txn != txn or self.history.state not in ("held", "releasing"):
+            raise AgentError("refused", "this transaction is not held", {"txn": txn, "state": self.history.state})
+        if choice not in release.CHOICES:
+            raise AgentError("usage", f"none of {', '.join(release.CHOICES)}: {choice!r}", {"txn": txn})
+        return transaction
+
+    def _merged(
+        self,
+        transaction: files.Transaction,
+        placed: Sequence[Optional[bool]],
+        choice: str,
+        sent: Sequence[Mapping[str, Any]],
+    ) -> Dict[str, Merged]:
+        """The merged versions that wait on the disk: of now, or of the release that was cut short."""
+        if sent and choice == release.MERGE:
+            return release.stage_merged(self._fs, self._place, transaction, placed, sent)
+        earlier = (self.history.release or {}).get("merged", {})
+        if choice == release.MERGE and not earlier:
+            raise AgentError("refused", "no merged version was sent", {"txn": transaction.txn})
+        return {path: Merged(*one) for path, one in earlier.items()}
 
 
 def as_dict(identity: Optional[Identity]) -> Optional[Dict[str, Any]]:

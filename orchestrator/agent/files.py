@@ -78,7 +78,7 @@ def stage_all(fs: Fs, transaction: Transaction, plan: Plan) -> None:
         _make_dir(fs, made)
     for change in transaction.changes:
         if change.after is not None:
-            _stage(fs, change, change.after, plan.contents[change.path])
+            stage_file(fs, change, change.after, plan.contents[change.path])
     for folder in sorted({os.path.dirname(change.stage) for change in transaction.changes}):
         fs.sync_dir(folder)
 
@@ -98,8 +98,8 @@ def _make_dir(fs: Fs, path: str) -> None:
             fs.close(fd)
 
 
-def _stage(fs: Fs, change: Change, after: Identity, content: bytes) -> None:
-    """Owner before attributes before mode: a change of owner drops capabilities and setuid bits."""
+def stage_file(fs: Fs, change: Change, after: Identity, content: bytes) -> None:
+    """Synced on return. Owner before attributes before mode: a change of owner drops capabilities and setuid bits."""
     fd = fs.open(change.stage, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
     try:
         fs.write_all(fd, content)
@@ -224,6 +224,11 @@ def _link(fs: Fs, old: str, new: str) -> None:
             raise
         what = "the file system can neither exchange two files nor link them"
         raise AgentError("refused", what, {"path": old}) from error
+
+
+def merged_name(change: Change) -> str:
+    """Where a merged version waits, when a person decided for one."""
+    return change.stage + ".merged"
 
 
 def _spare(stage: str) -> str:
@@ -356,8 +361,9 @@ def drop_compiled(fs: Fs, place: Place, transaction: Transaction) -> None:
 def clear_away(fs: Fs, transaction: Transaction) -> List[str]:
     """Removes what is staged and the directories we made; returns those that somebody uses."""
     for change in transaction.changes:
-        if fs.find(change.stage) is not None:
-            fs.unlink(change.stage)
+        for name in (change.stage, merged_name(change)):
+            if fs.find(name) is not None:
+                fs.unlink(name)
     kept = []
     for made in reversed(transaction.made_dirs):
         if fs.find(made) is None:

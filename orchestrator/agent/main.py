@@ -88,6 +88,7 @@ class Agent:
             "apply": self._with_tree(Session.apply),
             "revert": self._with_tree(Session.revert),
             "verify": self._with_tree(Session.verify),
+            "release": self._with_tree(Session.release),
             "acknowledge": self._with_tree(Session.acknowledge),
             "launch": self._with_tree(Session.launch),
             "stop": self._with_tree(Session.stop),

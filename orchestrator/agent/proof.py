@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Set
 
 from orchestrator.agent.changes import Changes
 from orchestrator.agent.errors import AgentError
-from orchestrator.agent.files import shorten
+from orchestrator.agent.files import merged_name, shorten
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.manifest import Entry, Manifest, difference, manifest
 from orchestrator.agent.preflight import Place, is_below
@@ -85,7 +85,8 @@ class Proof:
     def _leftovers(self) -> List[Dict[str, Any]]:
         """Staged files that no open transaction explains."""
         transaction = self._changes.read_open()
-        explained: Set[str] = {change.stage for change in transaction.changes} if transaction else set()
+        changes = transaction.changes if transaction else ()
+        explained: Set[str] = {name for change in changes for name in (change.stage, merged_name(change))}
         stage_dir = self._place.stage_dir
         paths = [os.path.join(stage_dir, name) for name in self._fs.names(stage_dir)]
         now = dict(Entry("file")._asdict())

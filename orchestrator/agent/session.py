@@ -187,7 +187,15 @@ class Session:
         return result
 
     def verify(self, _: Mapping[str, Any]) -> Dict[str, Any]:
-        return self.tree.verify()
+        return {**self.tree.verify(), "open": self.tree.open_transaction()}
+
+    def release(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        txn, choice = str(request["txn"]), str(request["choice"])
+        if request.get("dry_run"):
+            return self.tree.foresee_release(txn, choice)
+        result = self.tree.release(txn, choice, request.get("merged") or ())
+        self._settle()
+        return result
 
     def acknowledge(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         self.tree.acknowledge()
@@ -314,6 +322,8 @@ class Session:
         """At once: whoever asks for this has lost the server's answers already."""
         did: List[str] = []
         survivors: List[Dict[str, Any]] = []
+        if self._server is None:
+            self.adopt()  # a launch of which the guard never said how it came out
         if self._server is not None:
             launch_id = self._server.launch_id
             stopped = self._stop(self._server, 0.0, "recover")

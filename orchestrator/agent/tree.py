@@ -307,14 +307,18 @@ class Tree:
         state.drop_probes(self._fs, self._place.stage_dir)
         return self._changes.recover(reason)
 
-    def release(self, txn: str, choice: str) -> Dict[str, Any]:
+    def release(self, txn: str, choice: str, merged: Sequence[Mapping[str, Any]] = ()) -> Dict[str, Any]:
         """Ends a held transaction by a person's word: {txn, state: "released", kept: [path]}.
 
-        `choice`: `theirs` leaves what somebody made of the held files, `found` brings the originals back. What does not
-        stay is moved to `kept/` in the state directory, never deleted.
+        `choice`: `theirs` leaves what somebody made of the held files, `found` brings the originals back, `merge` puts
+        what is `merged` ({path, theirs_sha256, content_b64}) there. What does not stay is moved to `kept/`.
         """
         self._fence()
-        return self._changes.release(txn, choice)
+        return self._changes.release(txn, choice, merged)
+
+    def foresee_release(self, txn: str, choice: str) -> Dict[str, Any]:
+        """What `release` would do, per file; changes nothing."""
+        return self._changes.foresee_release(txn, choice)
 
     def snapshot(self) -> Dict[str, Any]:
         """Records the tree and the guarded paths as found: {digest, files, bytes, seconds}."""

@@ -12,6 +12,7 @@ from orchestrator.core.patching.edits import (
     plan_files,
 )
 from orchestrator.core.patching.fit import Offset
+from orchestrator.core.patching.merge import Merge, Overlap, merge
 from orchestrator.core.patching.residue import Residue, residue, unified
 
 __all__ = [
@@ -21,13 +22,16 @@ __all__ = [
     "FileDiff",
     "FileEdit",
     "Hunk",
+    "Merge",
     "Offset",
+    "Overlap",
     "Patch",
     "Residue",
     "TextEdit",
     "WholeFile",
     "env_source",
     "marker_ids",
+    "merge",
     "parse",
     "paths_of",
     "plan_files",
