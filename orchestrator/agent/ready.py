@@ -145,18 +145,21 @@ class Waiter:
         listeners = [one for one in holders.read_listeners() if one.port == self._port]
         if not listeners:
             return None, None
-        ours = {identity.pid for identity in self._server.family(carriers=False)}
-        owners = _owners(listeners, ours)
+        owners = _owners(listeners, self._young(carriers=False))
         strangers = [one for one in listeners if one.inode not in owners and one.address in _LOCAL]
         if strangers:
-            ours = {identity.pid for identity in self._server.family()}
-            owners = _owners(listeners, ours)
+            owners = _owners(listeners, self._young(carriers=True))
             self._refuse_strangers([one for one in strangers if one.inode not in owners])
         mine = [one for one in listeners if one.inode in owners]
         if not mine:
             return None, None
         best = next((one for one in mine if one.address in _LOCAL), mine[0])
         return ("127.0.0.1" if best.address in _LOCAL - {"::1"} else best.address), min(owners[best.inode])
+
+    def _young(self, *, carriers: bool) -> Set[int]:
+        """Processes of this launch that began after it: what an earlier one left below the guard serves old code."""
+        since = self._server.launched.since_ticks
+        return {one.pid for one in self._server.family(carriers=carriers) if one.start_ticks >= since}
 
     def _refuse_strangers(self, strangers: List[holders.Listener]) -> None:
         if not strangers:

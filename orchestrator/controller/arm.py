@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.controller.watch import FATAL_GRACE_S, ServerWatch
+from orchestrator.controller.dialogue import ArmFailed, Dialogue
+from orchestrator.controller.watch import ServerWatch
 from orchestrator.core.diagnosis import Diagnosis, diagnose
 from orchestrator.core.lifecycle import ArmStep, Outcome, is_end, next_step, pending
 from orchestrator.core.records import LaunchOutcome
@@ -19,6 +20,7 @@ from orchestrator.serving.engine import LaunchPlan, plan_launch
 from orchestrator.serving.gate import Answers, GateResult, collect_answers, judge_answers
 from orchestrator.serving.http import get, json_body
 from orchestrator.serving.treatment import Check, interpreter_probe, judge_treatment
+from orchestrator.serving.warm import capacity_of, capacity_problem, long_prompt_tokens
 
 if TYPE_CHECKING:
     from orchestrator.controller.book import ArmBook
@@ -26,13 +28,15 @@ if TYPE_CHECKING:
     from orchestrator.controller.treatment import FileEdit, Treatment
     from orchestrator.core.model import Measure, Workload
 
+GATE_S = 700.0
 _SERVER_STEPS = frozenset({ArmStep.READY, ArmStep.GATE, ArmStep.MEASURE, ArmStep.STOP})
 _WAY_BACK = frozenset({ArmStep.STOP, ArmStep.REAP_AGAIN, ArmStep.REVERT, ArmStep.VERIFY})
 
 
 @dataclass
 class ArmResult:
-    """What one launch of an arm came to. `value` None unless it was measured."""
+    """What one launch of an arm came to. `value` None unless it was measured. `capacity`: tokens that its cache holds.
+    `seen`: what else is worth keeping of the launch, as plain data."""
 
     outcome: LaunchOutcome = LaunchOutcome.aborted
     end: ArmStep = ArmStep.QUARANTINED
@@ -50,19 +54,12 @@ class ArmResult:
     log_lines: list[str] = field(default_factory=list)
     proof: Mapping[str, Any] | None = None
     resolved: Mapping[str, Any] | None = None
+    capacity: int | None = None
+    seen: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_measured(self) -> bool:
         return self.outcome is LaunchOutcome.measured and self.value is not None
-
-
-class ArmFailed(Exception):
-    """A step came to an end that is a result, not an error."""
-
-    def __init__(self, outcome: LaunchOutcome, reason: str) -> None:
-        super().__init__(reason)
-        self.outcome = outcome
-        self.reason = reason
 
 
 class Arm:
@@ -77,6 +74,7 @@ class Arm:
         workload: Workload,
         measure: Measure,
         baseline_answers: Sequence[Answers] = (),
+        baseline_capacity: int | None = None,
     ) -> None:
         self._session = session
         self._treatment = treatment
@@ -84,11 +82,17 @@ class Arm:
         self._workload = workload
         self._settings = measure
         self._baseline_answers = baseline_answers
+        self._baseline_capacity = baseline_capacity
         self._launch_id = book.launch_name
         self._plan: LaunchPlan | None = None
         self._probe: Future[dict[str, Any]] | None = None
         self._survivors: list[Mapping[str, Any]] = []
-        self._watch = ServerWatch(self._launch_id, lambda p: session.narrator.server_phase(session.name, p))
+        self._watch = ServerWatch(
+            self._launch_id,
+            lambda p: session.narrator.server_phase(session.name, p),
+            lambda sentence: session.narrator.note(f"{session.name}: {sentence}"),
+        )
+        self._dialogue = Dialogue(session, self._watch)
         self.result = ArmResult()
 
     def run(self) -> ArmResult:
@@ -196,27 +200,63 @@ class Arm:
     def _ready(self) -> None:
         assert self._plan is not None
         spec = {"launch_id": self._launch_id, "spec": dict(self._plan.ready)}
-        reply = self._await_server("await_ready", spec, timeout_s=float(self._plan.ready["limit_s"]) + 60.0)
+        limit_s = float(self._plan.ready["limit_s"]) + 60.0
+        reply = self._dialogue.ask("await_ready", spec, timeout_s=limit_s)
         self.result.ready_s = reply.get("seconds")
-        state = str(reply["state"])
+        state, facts = str(reply["state"]), reply.get("facts", {})
         if state != "ready":
-            self._crash(state, reply.get("facts", {}))
+            self.result.seen["not_ready"] = {"state": state, **facts}
+            self._dialogue.fail(state, facts)
+        self._warm_up()
 
-    def _check(self) -> None:
-        assert self._plan is not None
-        session = self._session
-        inspect = session.connection.submit("inspect", {"launch_id": self._launch_id})
+    def _warm_up(self) -> None:
+        """What the server says of itself, one long prompt, and the room that its cache has."""
+        session, result = self._session, self.result
         info_path = session.engine.info_path()
         info = None
         if info_path is not None:
-            info = json_body(session.call("http", get(session.target, info_path)))
-        self.result.resolved = session.engine.resolved(info) if info is not None else None
-        environ = inspect.result(30.0).get("environ")
+            info = json_body(self._dialogue.ask("http", get(session.target, info_path), timeout_s=60.0))
+        result.resolved = session.engine.resolved(info) if info is not None else None
+        tokens = long_prompt_tokens(self._workload, info)
+        if tokens is not None:
+            self._send_long_prompt(tokens)
+        result.capacity = capacity_of(info, self._watch.lines)
+        result.seen["capacity_tokens"] = result.capacity
+        changed = self._treatment
+        problem = capacity_problem(
+            self._baseline_capacity,
+            result.capacity,
+            flags=changed.expectation.flags,
+            names=(*changed.expectation.environ, *changed.expectation.python_environ),
+            paths=[path for paths in changed.changed_paths.values() for path in paths],
+        )
+        if problem is not None:
+            raise ArmFailed(LaunchOutcome.invalid, problem)
+
+    def _send_long_prompt(self, tokens: int) -> None:
+        """A server that refuses it (4xx) lives and says why; one that fails or falls silent is not ready."""
+        session = self._session
+        request = session.engine.long_request(session.target, tokens, self._launch_id)
+        try:
+            reply = self._dialogue.ask("http", request, timeout_s=330.0)
+        except Unreachable as error:
+            self._dialogue.fail("generation_failed", {"prompt_tokens": tokens, "error": error.what})
+        status = int(reply.get("status", 0))
+        self.result.seen["long_prompt"] = {"tokens": tokens, "status": status}
+        if status >= 500:
+            body = str(reply.get("body", ""))[:300]
+            self._dialogue.fail("generation_failed", {"prompt_tokens": tokens, "status": status, "body": body})
+
+    def _check(self) -> None:
+        session = self._session
+        inspect = session.connection.submit("inspect", {"launch_id": self._launch_id})
+        seen = inspect.result(30.0)
+        self.result.seen["limits"] = seen.get("limits", {})
         probe = self._probe.result(60.0).get("treatment") if self._probe is not None else None
         self.result.checks = judge_treatment(
             self._treatment.expectation,
             probe=probe,
-            environ=environ,
+            environ=seen.get("environ"),
             resolved=self.result.resolved,
             log=self._watch.lines,
         )
@@ -229,11 +269,12 @@ class Arm:
     def _gate(self) -> None:
         session = self._session
         try:
-            with session.interrupts.cancellable():
-                answers = collect_answers(session.connection, session.engine, session.target, self._launch_id)
+            answers = self._dialogue.carry_out(
+                lambda: collect_answers(session.connection, session.engine, session.target, self._launch_id),
+                timeout_s=GATE_S,
+            )
         except Unreachable as error:
-            self._crash("generation_failed", {"error": error.what})
-            return
+            self._dialogue.fail("generation_failed", {"error": error.what})
         self.result.answers = answers
         if self._baseline_answers:
             self.result.gate = judge_answers(self._baseline_answers, answers)
@@ -244,11 +285,11 @@ class Arm:
         session = self._session
         spec = session.engine.decode_spec(session.target, self._workload, self._settings, self._launch_id)
         request = {"launch_id": self._launch_id, "spec": spec}
-        reply = self._await_server("decode", request, timeout_s=3600.0)
+        reply = self._dialogue.ask("decode", request, timeout_s=3600.0)
         samples = list(reply["samples"])
         self.result.samples = samples
         if self._watch.is_lost:
-            self._crash("exited", {})
+            self._dialogue.fail("exited", {})
         found = metrics.problems(samples, output_tokens=self._workload.output_tokens)
         if found:
             raise ArmFailed(LaunchOutcome.invalid, "; ".join(found))
@@ -260,7 +301,10 @@ class Arm:
     def _stop(self) -> None:
         session = self._session
         with self._book.intent("stop", {"launch_id": self._launch_id}) as settle:
-            grace = session.target.stop_grace
+            # Nobody waits for the manners of a server that is lost: some linger for a minute, with an open port.
+            is_beyond = self._watch.is_lost or self.result.outcome in _BEYOND_GRACE
+            grace = 0.0 if is_beyond else session.target.stop_grace
+            self._watch.is_ending = True
             reply = session.call_back("stop", {"launch_id": self._launch_id, "grace_s": grace})
             settle({"exit_code": reply.get("exit_code"), "survivors": len(reply.get("survivors", []))})
         self.result.exit_code = reply.get("exit_code")
@@ -297,38 +341,6 @@ class Arm:
         if self._survivors:
             raise Dirty(f"{self._session.name} still runs processes of ours")
 
-    # ---------------------------------------------------------------- what the server does
-
-    def _await_server(self, do: str, with_: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """Wait for a reply that depends on the server, and no longer than the server lives."""
-        session = self._session
-        future = session.connection.submit(do, with_)
-        with session.interrupts.cancellable():
-            return self._first_of(future, timeout_s)
-
-    def _first_of(self, future: Future[dict[str, Any]], timeout_s: float) -> dict[str, Any]:
-        watch, clock = self._watch, self._session.clock
-        future.add_done_callback(lambda _: watch.wake.set())
-        deadline = clock.monotonic() + timeout_s
-        while (left := deadline - clock.monotonic()) > 0:
-            watch.wake.wait(min(left, 1.0))
-            watch.wake.clear()
-            if watch.is_lost:
-                wait([future], timeout=FATAL_GRACE_S)
-            if future.done():
-                return future.result()
-            if watch.is_lost:
-                self._crash("exited", {})
-        raise Unreachable(f"{self._session.name} gave no answer within {timeout_s:.0f} s")
-
-    def _crash(self, state: str, facts: Mapping[str, Any]) -> None:
-        """The server did not come up, or was lost: named after how."""
-        if self._watch.is_lost:
-            state = "exited"  # a dying server's socket belongs to nobody for a moment, and looks like a stranger's
-        outcome = _OUTCOMES.get(state, LaunchOutcome.exited)
-        detail = self._watch.fatal or ", ".join(f"{k} {v}" for k, v in facts.items())
-        raise ArmFailed(outcome, f"{state}: {detail}" if detail else state)
-
     def _diagnose(self) -> None:
         treatment = self._treatment
         self.result.diagnosis = diagnose(
@@ -341,7 +353,7 @@ class Arm:
             self.result.reason = self.result.diagnosis.cause_line
 
 
-_OUTCOMES = {state.value: state for state in LaunchOutcome}
+_BEYOND_GRACE = frozenset({LaunchOutcome.hung, LaunchOutcome.stranger})
 _NEEDS_DIAGNOSIS = frozenset(
     {
         LaunchOutcome.exited,

@@ -155,6 +155,7 @@ class ArmBook:
                 "gate": result.gate.sentence if result.gate else None,
                 "diagnosis": diagnosis.to_json("server.log") if diagnosis else None,
                 "resolved": dict(result.resolved or {}),
+                **result.seen,
             },
             log_artifact=artifact.id,
         )

@@ -52,6 +52,11 @@ class _Baseline:
     results: list[ArmResult] = field(default_factory=list)
     is_stale: bool = True
 
+    @property
+    def capacity(self) -> int | None:
+        """Tokens that the cache of its first launch held: what every later launch is held against."""
+        return next((r.capacity for r in self.results if r.capacity is not None), None)
+
     def values(self) -> list[LaunchValue]:
         return [LaunchValue(r.value) for r in self.results if r.value is not None]
 
@@ -212,6 +217,7 @@ class CampaignRun:
             workload=self._workload(context),
             measure=self._playbook.measure,
             baseline_answers=answers if kind == "treatment" else (),
+            baseline_capacity=self._baselines[context].capacity,
         )
         result = arm.run()
         if result.end is ArmStep.QUARANTINED:

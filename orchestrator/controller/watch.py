@@ -16,18 +16,24 @@ minute after it."""
 class ServerWatch:
     """Collects the events of one launch. Its listener runs on the connection's reader thread.
 
-    `wake` is set when the server ended or its log says that it is lost; waits on the server end then.
+    `wake` is set when the server ended or its log says that it is lost; waits on the server end then. `on_lost` hears
+    the first sign of a loss at once, before its cause is known; nothing is told any more once `is_ending` is set.
     """
 
-    def __init__(self, launch_id: str, on_phase: Callable[[str], None]) -> None:
+    def __init__(
+        self, launch_id: str, on_phase: Callable[[str], None], on_lost: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.launch_id = launch_id
         self.lines: list[str] = []
         self.exit: Mapping[str, Any] | None = None
         self.fatal: str | None = None
         self.wake = threading.Event()
+        self.is_ending = False
+        self._lost = threading.Event()
         self._live = LiveWatch()
         self._phase: str | None = None
         self._on_phase = on_phase
+        self._on_lost = on_lost
 
     def __call__(self, event: str, data: Mapping[str, Any]) -> None:
         if data.get("launch_id") != self.launch_id:
@@ -36,7 +42,7 @@ class ServerWatch:
             self._read(list(data["lines"]))
         elif event == "exit":
             self.exit = data
-            self.wake.set()
+            self._lose(_ended(data))
         elif event == "rank_exit":
             self._fail(f"{data.get('title', 'a rank')} (pid {data.get('pid')}) ended")
 
@@ -45,8 +51,17 @@ class ServerWatch:
         return self.exit is not None or self.fatal is not None
 
     @property
+    def phase(self) -> str | None:
+        """How far the start got, as the log says."""
+        return self._phase
+
+    @property
     def text(self) -> str:
         return "".join(f"{line}\n" for line in self.lines)
+
+    def await_loss(self, timeout_s: float) -> bool:
+        """Whether the server is lost now or within `timeout_s`."""
+        return self._lost.wait(timeout_s)
 
     def _read(self, lines: list[str]) -> None:
         self.lines += lines
@@ -60,4 +75,16 @@ class ServerWatch:
 
     def _fail(self, sentence: str) -> None:
         self.fatal = self.fatal or sentence
+        self._lose(sentence)
+
+    def _lose(self, sentence: str) -> None:
+        is_first = not self._lost.is_set()
+        self._lost.set()
         self.wake.set()
+        if is_first and not self.is_ending:
+            self._on_lost(sentence)
+
+
+def _ended(data: Mapping[str, Any]) -> str:
+    how = f"signal {data['signal']}" if data.get("signal") else f"exit code {data.get('exit_code')}"
+    return f"the server ended with {how}"

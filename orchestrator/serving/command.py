@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.serving import openai
 from orchestrator.serving.configuration import flag_words
+from orchestrator.serving.prompts import prompt_of
 
 if TYPE_CHECKING:
     from orchestrator.core.model import Measure, Target, Workload
@@ -30,6 +31,9 @@ class CommandEngine:
 
     def generate_request(self, target: Target, prompt: str, tokens: int, launch_id: str) -> dict[str, Any]:
         return openai.completion(target, prompt, tokens, target.model or "default")
+
+    def long_request(self, target: Target, tokens: int, launch_id: str) -> dict[str, Any]:
+        return openai.completion(target, prompt_of(tokens), 1, target.model or "default")
 
     def answer_text(self, body: Mapping[str, Any]) -> str:
         return openai.answer_text(body)

@@ -46,6 +46,10 @@ class Engine(Protocol):
         """`http` request for one greedy answer."""
         ...
 
+    def long_request(self, target: Target, tokens: int, launch_id: str) -> dict[str, Any]:
+        """`http` request with a prompt of `tokens` tokens, exactly so many where the engine takes numbers."""
+        ...
+
     def answer_text(self, body: Mapping[str, Any]) -> str: ...
 
     def info_path(self) -> str | None:

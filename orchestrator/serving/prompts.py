@@ -10,6 +10,7 @@ _SENTENCES = (
     "Three crates were missing, so the clerk counted the cargo twice. ",
 )
 _TOKENS_PER_WORD = 1.3  # a usual figure for English prose with byte-pair encodings
+_FIRST_ID, _IDS = 16, 200
 
 GATE_PROMPTS = (
     "Repeat exactly: kestrel-7031-amber\nkestrel-7031-amber\nRepeat exactly: heron-2219-cobalt\n",
@@ -24,3 +25,8 @@ def prompt_of(tokens: int) -> str:
     words_wanted = max(1, round(tokens / _TOKENS_PER_WORD))
     words = " ".join(_SENTENCES).split()
     return " ".join(words[i % len(words)] for i in range(words_wanted))
+
+
+def token_ids(tokens: int) -> list[int]:
+    """Numbers that stand for plain text in every vocabulary seen: above the special ones, below the first thousand."""
+    return [_FIRST_ID + i % _IDS for i in range(tokens)]

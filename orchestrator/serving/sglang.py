@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.serving.configuration import flag_words
 from orchestrator.serving.http import post
-from orchestrator.serving.prompts import prompt_of
+from orchestrator.serving.prompts import prompt_of, token_ids
 
 if TYPE_CHECKING:
     from orchestrator.core.model import Measure, Target, Workload
@@ -58,6 +58,11 @@ class SglangEngine:
 
     def generate_request(self, target: Target, prompt: str, tokens: int, launch_id: str) -> dict[str, Any]:
         return post(target, "/generate", _generate(prompt, tokens))
+
+    def long_request(self, target: Target, tokens: int, launch_id: str) -> dict[str, Any]:
+        body: dict[str, Any] = {**_generate("", 1), "input_ids": token_ids(tokens)}
+        del body["text"]
+        return post(target, "/generate", body)
 
     def answer_text(self, body: Mapping[str, Any]) -> str:
         return str(body.get("text", ""))

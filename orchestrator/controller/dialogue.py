@@ -1,0 +1,92 @@
+"""Questions to a server that must not outlive it: whoever waits for an answer learns of its end instead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from orchestrator.controller.watch import FATAL_GRACE_S, ServerWatch
+from orchestrator.core.records import LaunchOutcome
+from orchestrator.errors import Unreachable
+
+if TYPE_CHECKING:
+    from orchestrator.controller.session import HostSession
+
+T = TypeVar("T")
+_OUTCOMES = {state.value: state for state in LaunchOutcome}
+
+
+class ArmFailed(Exception):
+    """A step came to an end that is a result, not an error."""
+
+    def __init__(self, outcome: LaunchOutcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+        self.reason = reason
+
+
+class Dialogue:
+    """Of one launch. Every wait ends with the answer, with the server, or at its limit."""
+
+    def __init__(self, session: HostSession, watch: ServerWatch) -> None:
+        self._session = session
+        self._watch = watch
+
+    def ask(self, do: str, with_: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        """A request to the agent whose reply depends on the server. Raises `ArmFailed` when the server is lost,
+        `Unreachable` as the agent names it or when nothing came in time."""
+        with self._session.interrupts.cancellable():
+            return self._first_of(self._session.connection.submit(do, with_), timeout_s)
+
+    def carry_out(self, work: Callable[[], T], *, timeout_s: float) -> T:
+        """Several requests as one: `work` runs beside, and is left behind when the server is lost."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="dialogue", daemon=True).start()
+        with self._session.interrupts.cancellable():
+            return self._first_of(future, timeout_s)
+
+    def _first_of(self, future: Future[T], timeout_s: float) -> T:
+        watch, clock = self._watch, self._session.clock
+        future.add_done_callback(lambda _: watch.wake.set())
+        deadline = clock.monotonic() + timeout_s
+        while (left := deadline - clock.monotonic()) > 0:
+            watch.wake.wait(min(left, 1.0))
+            watch.wake.clear()
+            if watch.is_lost and not future.done():
+                wait([future], timeout=FATAL_GRACE_S)
+            if future.done():
+                return self._answer(future)
+            if watch.is_lost:
+                self.fail("exited", {})
+        raise Unreachable(f"{self._session.name} gave no answer within {timeout_s:.0f} s")
+
+    def _answer(self, future: Future[T]) -> T:
+        try:
+            return future.result()
+        except Unreachable as error:
+            # A connection that broke is most often a server that is about to be seen dead: that is the better answer.
+            if self._watch.await_loss(FATAL_GRACE_S):
+                self.fail("exited", {"error": error.what})
+            raise
+
+    def fail(self, state: str, facts: Mapping[str, Any]) -> NoReturn:
+        """The server did not come up, or was lost: `ArmFailed`, named after how."""
+        watch = self._watch
+        if watch.is_lost:
+            state = "exited"  # a dying server's socket belongs to nobody for a moment, and looks like a stranger's
+        outcome = _OUTCOMES.get(state, LaunchOutcome.exited)
+        detail = watch.fatal or ", ".join(f"{k} {v}" for k, v in facts.items() if k not in _LONG)
+        phase = f" in phase {watch.phase}" if watch.phase is not None and state in ("hung", "timeout") else ""
+        raise ArmFailed(outcome, f"{state}{phase}: {detail}" if detail else state + phase)
+
+
+_LONG = frozenset({"processes", "stacks"})
