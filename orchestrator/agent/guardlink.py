@@ -35,8 +35,9 @@ class GuardLink:
         self._poked_at: Optional[float] = None
         self.is_alive = True
         threading.Thread(target=self._read, name="guard", daemon=True).start()
+        self._known: Optional[Identity] = None
         hello = self.call("hello")
-        self.identity = Identity(hello["pid"], hello["start_ticks"], boot)
+        self.identity = self._known = Identity(hello["pid"], hello["start_ticks"], boot)
         self.exits: Dict[str, Dict[str, Any]] = hello["exits"]
 
     @classmethod
@@ -75,13 +76,16 @@ class GuardLink:
             ending.kill_and_wait(self.identity, self.identity.boot_id, SILENT_S)  # the reading thread sees its end
 
     def call(self, do: str, arguments: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-        """Raises `refused` when the guard is gone, or what it answers."""
+        """Raises what the guard answers, or `refused` when it does not: then it is ended, since it could still carry out
+        what nobody waits for any more."""
         with self._lock:
             self._number += 1
             try:
                 self._wire.send(pack({**(arguments or {}), "id": self._number, "do": do}))
                 answer = self._next_reply()
             except (OSError, queue.Empty) as error:
+                if self._known is not None:
+                    self.is_alive = not ending.kill_and_wait(self._known, self._known.boot_id, SILENT_S)
                 raise _lost(do) from error
         if "error" in answer:
             said = answer["error"]

@@ -19,7 +19,8 @@ _GONE_S = 5.0
 
 @dataclass
 class Verdict:
-    """Of one point. `outcome`: clean, held or refused, as the tool said it; every list must be empty."""
+    """Of one point. `outcome`: clean, held or refused, as the tool said it. Every list must be empty: `lies` are dirty
+    hosts that were said to be clean, `differs` differences and losses, `stuck` what recovery did not bring to its end."""
 
     outcome: str = "clean"
     lies: list[str] = field(default_factory=list)
@@ -145,31 +146,40 @@ def imports_old_code(scene: Scene) -> bool:
 # -- recovery ----------------------------------------------------------------------------------------------------
 
 
-def recover(scene: Scene, *, token: str = TOKEN, agent: Agent | None = None, theirs: dict[str, bytes] | None = None) -> Verdict:
+def recover(
+    scene: Scene, *, token: str = TOKEN, agent: Agent | None = None, theirs: dict[str, bytes] | None = None
+) -> Verdict:
     """A new agent, as a new controller would use it: open, recover, verify, close; then the tool's word is checked."""
     verdict = Verdict()
-    agent = agent or Agent(scene.base)
+    report: list[dict[str, Any]] = []
+    verdict.stuck += ask_to_recover(scene, agent or Agent(scene.base), token=token, report=report)
+    if report:
+        return examine_held(scene, report, theirs or {}, verdict)
+    if verdict.stuck:
+        verdict.outcome = "refused"
+    verdict.differs += lost(scene, theirs or {})
+    return examine(scene, verdict)
+
+
+def ask_to_recover(
+    scene: Scene, agent: Agent, *, token: str = TOKEN, report: list[dict[str, Any]] | None = None
+) -> list[str]:
+    """What keeps the agent from saying that all is clean; nothing when it says so, or when it says what is held."""
     try:
         agent.call("open", **scene.open_request(token=token))
         said = agent.call("recover")
-        if said["state"] == "held":
-            return examine_held(scene, said["report"], theirs or {}, verdict)
-        if said["survivors"]:
-            verdict.orphans += [f"survivor: {one}" for one in said["survivors"]]
+        if said["state"] == "held" and report is not None:
+            report += said["report"]
+            return []
         proof = said["verify"]
-        if proof is not None and not proof["clean"]:
-            verdict.outcome = "refused"
-            verdict.stuck.append(f"recovered, but verify finds {proof['differences'][:3]}")
+        if said["state"] != "clean" or said["survivors"] or (proof is not None and not proof["clean"]):
+            return [f"recovery says {said}"[:900]]
         agent.call("close")
-    except AgentError as error:
-        verdict.outcome = "refused"
-        verdict.stuck.append(f"recovery answered {error}")
-    except (AgentEnded, TooLate) as error:
-        verdict.outcome = "refused"
-        verdict.stuck.append(f"recovery ended: {type(error).__name__}: {error}")
+    except (AgentError, AgentEnded, TooLate) as error:
+        return [f"recovery ended with {type(error).__name__}: {error}"]
     finally:
         agent.kill()
-    return examine(scene, verdict)
+    return []
 
 
 # -- the story ---------------------------------------------------------------------------------------------------

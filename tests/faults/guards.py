@@ -5,6 +5,7 @@ Layer 4.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -15,7 +16,7 @@ from typing import Any
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.lease import Lease, read_lease
 from tests.faults.agents import Agent, AgentEnded, AgentError, TooLate, processes_of, wait_until
-from tests.faults.examining import Story, Verdict, examine, recover
+from tests.faults.examining import Story, Verdict, ask_to_recover, examine, recover
 from tests.faults.scenery import Scene, torn
 from tests.faults.table import Case, NotReached
 from tests.faults.tracing import Fault, Point, Tracer, has_struck, parse_points, trace_arguments
@@ -124,6 +125,7 @@ def strike_serving(base: Path, fault: Fault) -> Verdict:
     try:
         said = _serve(scene, agent)
         agent.leave()
+        wait_until(lambda: has_struck(tracer.log(), fault) or not _is_alive(guard), "the guard is hit")
     except AgentEnded:
         said = "ended"
     finally:
@@ -141,12 +143,10 @@ def strike_expiring(base: Path, fault: Fault) -> Verdict:
     tracer = Tracer(guard, base / "strace", fault.arguments(base))
     try:
         _expire(scene, agent)
-        if fault.what == "KILL":
-            wait_until(lambda: not _is_alive(guard), "the guard is hit", _UNDONE_S)
-        elif fault.what == "STOP":
-            wait_until(lambda: _state_of(guard) in "tTZX", "the guard is hit", _UNDONE_S)
+        if fault.what == "STOP":
+            wait_until(lambda: "SIGSTOP" in tracer.log() or not _is_alive(guard), "the guard is hit", _UNDONE_S)
         else:
-            wait_until(lambda: not _is_alive(guard), "the guard has tried again and left", 90.0)
+            wait_until(lambda: not _is_alive(guard), "the guard is hit, or tries again and leaves", 90.0)
     finally:
         agent.kill()
         text = tracer.detach()
@@ -156,16 +156,23 @@ def strike_expiring(base: Path, fault: Fault) -> Verdict:
 
 
 def _settle(scene: Scene, guard: int, is_said_clean: bool) -> Verdict:
-    """A stopped guard may make the tree `busy`; once it goes on it must finish by itself."""
+    """A guard that is stopped with the tree in its hand makes others wait, and finishes by itself when it goes on. One
+    that holds nothing is passed by."""
     bad = torn(scene)
     if is_said_clean and not _is_alive(guard):
         return examine(scene, Verdict())
     lease = lease_of(scene)
-    if _is_alive(guard) and lease is not None and lease.role == "guard":
-        bad += _refused_as_busy(scene)
+    is_over = lease is not None and lease.deadline_s <= _now_s()
+    if _is_alive(guard) and (is_over or (lease is not None and lease.role == "guard")):
+        busy = _is_busy(scene)
         os.kill(guard, signal.SIGCONT)
-        await_guard(scene)
-    verdict = recover_impatiently(scene)
+        if busy:
+            await_guard(scene)
+    verdict = Verdict()
+    verdict.lies += ask_to_recover(scene, Agent(scene.base, shim=IMPATIENT))
+    if _is_alive(guard):
+        os.kill(guard, signal.SIGCONT)  # nobody needs it any more: it goes as soon as it may
+    examine(scene, verdict)
     verdict.differs += bad
     return verdict
 
@@ -174,17 +181,18 @@ def recover_impatiently(scene: Scene, **given: Any) -> Verdict:
     return recover(scene, agent=Agent(scene.base, shim=IMPATIENT), **given)
 
 
-def _refused_as_busy(scene: Scene) -> list[str]:
-    """Somebody else who comes meanwhile is told who holds the tree."""
-    agent = Agent(scene.base)
+def _is_busy(scene: Scene) -> bool:
+    """Whether somebody else who comes now is turned away, and told by whom. The agent that gets the tree lets it go
+    again without a change."""
+    agent = Agent(scene.base, shim=IMPATIENT)
     try:
-        agent.call("open", **scene.open_request(token="somebody else"))
+        agent.call("open", **scene.open_request(token="somebody else", lease_s=0.01))
     except AgentError as error:
-        is_told = error.kind == "busy" and {"holder", "since", "until"} <= error.facts.keys()
-        return [] if is_told else [f"not told who holds the tree: {error}"]
+        assert error.kind == "busy" and {"holder", "since", "until"} <= error.facts.keys(), error
+        return True
     finally:
         agent.kill()
-    return ["the tree was given away while the guard holds it"]
+    return False
 
 
 def _is_alive(pid: int) -> bool:
@@ -196,6 +204,47 @@ def _state_of(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "X"
+
+
+def freeze(base: Path, request: str, goes_on: str) -> Verdict:
+    """The guard hangs before it reads a request, for longer than anybody waits; it goes on `before` or `after` the way
+    back. What it finds in its socket by then is a request that was given up."""
+    scene = Scene(base).plant()
+    agent, guard = _begin(scene, launched=request != "launch")
+    story = Story(scene, agent)
+    os.kill(guard, signal.SIGSTOP)
+    said = "unknown"
+    try:
+        getattr(story, request)()
+    except AgentError as error:
+        story.errors.append(str(error))
+    try:
+        if goes_on == "before":
+            os.kill(guard, signal.SIGCONT)
+            _let_it_read(scene)
+        said = story.retreat()
+        if goes_on == "after":
+            os.kill(guard, signal.SIGCONT)
+            _let_it_read(scene)
+    except (AgentEnded, ProcessLookupError) as error:
+        story.errors.append(str(error))
+    finally:
+        agent.kill()
+    return _settle(scene, guard, said == "clean")
+
+
+def _let_it_read(scene: Scene) -> None:
+    """Long enough for a guard that goes on to start a server, if it would."""
+    with contextlib.suppress(TooLate):
+        wait_until(lambda: any("import a" in words for words in processes_of(str(scene.base)).values()), "", 1.0)
+
+
+def freeze_cases() -> list[Case]:
+    return [
+        Case(f"guard frozen at {request}, goes on {when} the way back", lambda base, r=request, w=when: freeze(base, r, w))  # type: ignore[misc]
+        for request in ("launch", "stop", "revert", "close")
+        for when in ("before", "after", "never")
+    ]
 
 
 # -- the agent stopped at each of its calls ------------------------------------------------------------------------

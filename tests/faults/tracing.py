@@ -96,6 +96,10 @@ class Tracer:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")
 
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text(errors="replace")
+
     def detach(self) -> str:
         """What it wrote. The traced process goes on, unless it is dead."""
         if self.process.poll() is None:
