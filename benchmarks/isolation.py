@@ -6,6 +6,8 @@ Random bundles: half of them fail by two members that interact, a quarter by one
 Every question is a launch. `right`: exactly the culprits were named, all of them.
 """
 
+# ruff: noqa: S311 - simulations are seeded on purpose
+
 from __future__ import annotations
 
 import sys

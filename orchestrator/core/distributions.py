@@ -31,10 +31,20 @@ def t_quantile(p: float, df: float) -> float:
     tail, low, high = 1 - p, 0.0, 1.0
     while t_tail(high, df) > tail:
         low, high = high, high * 2
+    t = (low + high) / 2
     while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_tail(middle, df) > tail else (low, middle)
+        excess = t_tail(t, df) - tail
+        low, high = (t, high) if excess > 0 else (low, t)
+        newton = t + excess / _t_density(t, df)
+        if abs(newton - t) <= 1e-13 * t:
+            return newton
+        t = newton if low < newton < high else (low + high) / 2
     return (low + high) / 2
+
+
+def _t_density(t: float, df: float) -> float:
+    scale = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - 0.5 * math.log(df * math.pi)
+    return math.exp(scale - (df + 1) / 2 * math.log1p(t * t / df))
 
 
 def _incomplete_beta(a: float, b: float, x: float, y: float) -> float:
@@ -66,3 +76,12 @@ def _fraction(a: float, b: float, x: float) -> float:
 
 def _away_from_zero(x: float) -> float:
     return x if abs(x) > _TINY else _TINY
+
+
+def f_tail(f: float, df1: float, df2: float) -> float:
+    """P(F > f) for Snedecor's F: how likely a ratio of two variances as large as this is by chance."""
+    if f <= 0:
+        return 1.0
+    df2 = min(df2, _MANY_DF)
+    share = df1 * f / (df1 * f + df2)
+    return _incomplete_beta(df2 / 2, df1 / 2, df2 / (df1 * f + df2), share)

@@ -4,8 +4,11 @@ The unit of evidence is the launch: samples within one launch are not independen
 interval is ever built from them. The value of a launch is a ratio of sums, never a mean of ratios. Differences are
 taken between logarithms, since noise is proportional; what is shown is relative to the baseline.
 
-Two launches or more in both arms: Welch's interval with unequal variances. An arm with a single launch shows no noise
-of its own; a stated or stored one stands in, and only a difference beyond `SCREEN` times it counts.
+Launches come as A B B A A B B A … and are looked at after each pair. Every look has its share of one error bound
+(`boundaries`), each arm its own noise, shrunk towards the stored one (`noise`), and a drift that both arms share is
+taken out (`contrast`). A look may end the hypothesis as improved or regressed, as equivalent (`no_effect`), or as
+futile: a gain worth having is then excluded. An arm with a single launch shows no noise of its own; a stated or
+stored one stands in, and only a difference beyond `SCREEN` times it counts.
 """
 
 from __future__ import annotations
@@ -13,37 +16,81 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev, variance
+from statistics import fmean, stdev
 from typing import Literal
 
+from orchestrator.core.boundaries import nominal_error
+from orchestrator.core.contrast import Point, contrast, degree_for
 from orchestrator.core.distributions import t_quantile
+from orchestrator.core.noise import (
+    BORROWED_DF,
+    LEAST_CV,
+    STORED_DF,
+    ArmNoise,
+    Noise,
+    between_launch_noise,
+    pool_noise,
+    shared_df,
+    shrink,
+)
 from orchestrator.core.records import ArmKind, Direction, Verdict
+
+__all__ = [
+    "LEAST_CV",
+    "SCREEN",
+    "Judgement",
+    "LaunchValue",
+    "Noise",
+    "Stop",
+    "Summary",
+    "between_launch_noise",
+    "is_look",
+    "judge",
+    "launch_order",
+    "launch_value",
+    "launches_needed",
+    "next_arm",
+    "percentile",
+    "pool_noise",
+    "summarise",
+]
 
 SCREEN = 4.0
 """A difference of single launches counts from this many standard deviations on (two samples in 16 000 by chance)."""
 
-LEAST_CV = 0.001
-"""Launches never agree better than this; closer is rounding or luck, and would make an interval of no width."""
+SCREEN_ERROR = 0.001
+"""Where the noise itself is known from few launches, it takes more than `SCREEN` times, so that chance stays here."""
+
+KEEP_SHARE = 0.7
+"""Share of `alpha` that is spent on keeps; the rest is room for what the model of the noise does not hold."""
+
+EQUIVALENCE_ERROR = 0.05
+"""Chance, on each side, of calling an effect none that reaches the smallest one of interest."""
+
+FUTILITY_ERROR = 0.12
+"""Chance of giving up on a gain of twice the smallest effect of interest."""
+
+MANY = 1000
+"""Launches of an arm beyond which nobody asks how many more it would take."""
+
+Stop = Literal["effect", "equivalence", "futility", "limit"]
+"""Why no more launches are wanted."""
 
 
 @dataclass(frozen=True)
 class LaunchValue:
-    """What one launch measured: a positive, finite number in the metric's unit. A failed launch has none."""
+    """What one launch measured: a positive, finite number in the metric's unit. A failed launch has none.
+
+    `at_s`: when, on any clock that all launches share. Without it they are taken to have come as A B B A ….
+    """
 
     value: float
     launch: str = ""
+    at_s: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.value) and self.value > 0):
             raise ValueError(f"a launch cannot have measured {self.value}")
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Between-launch noise of one metric: relative standard deviation (0.03 is 3 %), and the evidence behind it."""
-
-    cv: float
-    df: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +106,8 @@ class Judgement:
     direction: Direction
     screened: bool = False  # rests on a single launch of an arm
     needs_more: bool = False
-    more_launches: int | None = None  # of each arm, at a guess; None where no more are wanted
+    more_launches: int | None = None  # of each arm, at a guess, until it would be decided; None: decided, or `MANY`
+    stop: Stop | None = None  # None: interim, more are wanted
     confidence: float | None = None  # two-sided, of this one look
     baseline: float | None = None
     treatment: float | None = None
@@ -93,52 +141,40 @@ def judge(
     max_launches: int,
     prior_between_cv: float = 0.03,
     stored: Noise | None = None,
+    stored_treatment: Noise | None = None,
+    drift_per_hour: float = 0.0,
     alpha: float = 0.05,
 ) -> Judgement:
-    """Compare the launches of two arms.
+    """Compare the launches of two arms; the caller does so at every `is_look`.
 
-    `min_effect` and `prior_between_cv` are fractions (0.02 is 2 %); `max_launches` is per arm. `stored` is the
-    between-launch noise measured on this host, target and metric; it stands in for the stated prior and is combined
-    with what the arms show. `alpha` bounds the chance of a false keep over all looks up to `max_launches`.
+    `min_effect`, `prior_between_cv` and `drift_per_hour` are fractions (0.02 is 2 %); `max_launches` is per arm.
+    `stored` is the between-launch noise of this host, target and metric (of the baseline, as A/A pairs show it); it
+    stands in for the stated prior and is combined with what the arms show. `stored_treatment` is that of this
+    treatment, where it is known. `drift_per_hour` widens the interval of launches that were not interleaved and have
+    times. `alpha` bounds the chance of a false keep over all looks up to `max_launches`.
     """
     if not baseline or not treatment:
         missing = "baseline" if not baseline else "treatment"
         return Judgement(Verdict.inconclusive, f"no valid launch of the {missing}", direction, needs_more=True)
-    arms = [[math.log(launch.value) for launch in arm] for arm in (baseline, treatment)]
-    look = _look(arms, prior_between_cv, stored, side_alpha(alpha, max_launches))
-    centre, relative = math.exp(fmean(arms[0])), [math.expm1(x) for x in (look.difference, look.low, look.high)]
-    gains = sorted(relative) if direction == "higher" else sorted(-x for x in relative)
-    verdict = _verdict(gains[0], gains[1], gains[2], min_effect)
-    fewest = min(len(arm) for arm in arms)
-    needs_more = verdict is Verdict.inconclusive and fewest < max_launches
-    more = None
-    if needs_more:
-        distance = abs(gains[1]) if abs(gains[1]) >= min_effect else min_effect - abs(gains[1])
-        enough = launches_needed(look.cv, distance, side=side_alpha(alpha, max_launches), limit=max_launches)
-        more = max(1, (enough or max_launches) - fewest)
-    return Judgement(
-        verdict,
-        _reason(verdict, arms, look, relative, min_effect, needs_more=needs_more),
-        direction,
-        screened=fewest == 1 and verdict in (Verdict.improved, Verdict.regressed),
-        needs_more=needs_more,
-        more_launches=more,
-        confidence=look.confidence,
-        baseline=centre,
-        treatment=math.exp(fmean(arms[1])),
-        effect=relative[0] * centre,
-        ci_low=relative[1] * centre,
-        ci_high=relative[2] * centre,
-        effect_pct=relative[0] * 100,
-        ci_low_pct=relative[1] * 100,
-        ci_high_pct=relative[2] * 100,
-        noise_pct=look.cv * 100,
-    )
+    stores = _Stores(prior_between_cv, stored, stored_treatment)
+    look = _look(baseline, treatment, stores, max_launches, alpha, drift_per_hour)
+    return _judgement(look, direction, min_effect, max_launches)
 
 
-def side_alpha(alpha: float, max_launches: int) -> float:
-    """Error on each side of one look. There are `max_launches − 1` looks; a keep errs on one side only."""
-    return alpha / max(2, max_launches - 1)
+def is_look(baseline_launches: int, treatment_launches: int) -> bool:
+    """Arms are compared when they have the same number of launches: in between a drift would weigh on one of them."""
+    return baseline_launches == treatment_launches >= 1
+
+
+def next_arm(baseline_launches: int, treatment_launches: int) -> ArmKind:
+    """The arm to launch next in A B B A …; an arm that has fallen behind comes first."""
+    if abs(baseline_launches - treatment_launches) > 1:
+        return "baseline" if baseline_launches < treatment_launches else "treatment"
+    done = baseline_launches + treatment_launches
+    planned = launch_order(done // 2 + 1)[done]
+    if baseline_launches == treatment_launches:
+        return planned
+    return "baseline" if baseline_launches < treatment_launches else "treatment"
 
 
 def launches_needed(noise_cv: float, resolve: float, *, side: float = 0.025, limit: int = 100) -> int | None:
@@ -146,7 +182,8 @@ def launches_needed(noise_cv: float, resolve: float, *, side: float = 0.025, lim
 
     Of two metrics of the same target the one with the smaller answer decides sooner.
     """
-    for n in range(2, limit + 1):
+    fewest = math.ceil(2 * (t_quantile(1 - side, math.inf) * noise_cv / resolve) ** 2)
+    for n in range(max(2, fewest), limit + 1):
         if t_quantile(1 - side, 2 * n - 2) * noise_cv * math.sqrt(2 / n) <= resolve:
             return n
     return None
@@ -170,17 +207,6 @@ def launch_value(samples: Iterable[tuple[float, float]], *, launch: str = "") ->
     if not seconds > 0:
         raise ValueError("a launch without measured time has no value")
     return LaunchValue(math.fsum(a for a, _ in pairs) / seconds, launch)
-
-
-def between_launch_noise(values: Sequence[float]) -> Noise:
-    """Noise of two or more launches of the same arm."""
-    return Noise(stdev(math.log(value) for value in values), len(values) - 1)
-
-
-def pool_noise(noises: Sequence[Noise]) -> Noise:
-    """Several estimates of the same noise, each by its weight."""
-    df = math.fsum(noise.df for noise in noises)
-    return Noise(math.sqrt(math.fsum(noise.df * noise.cv**2 for noise in noises) / df), df)
 
 
 # ---------------------------------------------------------------- samples
@@ -225,57 +251,182 @@ def percentile(values: Sequence[float], p: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """The difference of two arms in logarithms, with its interval."""
+class _Stores:
+    stated_cv: float
+    baseline: Noise | None
+    treatment: Noise | None
 
+    @property
+    def source(self) -> Literal["stored", "stated"]:
+        return "stored" if self.baseline or self.treatment else "stated"
+
+    def noises(self, shown: Sequence[Noise | None]) -> tuple[ArmNoise, ArmNoise]:
+        """Of the baseline and of the treatment, which borrows the baseline's with less weight."""
+        weight = STORED_DF if self.treatment else BORROWED_DF
+        return (
+            shrink(shown[0], self.baseline, stated_cv=self.stated_cv, weight_df=STORED_DF),
+            shrink(shown[1], self.treatment or self.baseline, stated_cv=self.stated_cv, weight_df=weight),
+        )
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The difference of two arms in logarithms, with the half-widths that belong to each question about it."""
+
+    counts: tuple[int, int]
+    level: float  # of the baseline, a logarithm
     difference: float
-    low: float
-    high: float
+    half: float  # for improved and regressed
+    equivalence_half: float
+    futility_half: float
+    spread: float
     cv: float  # noise of one launch, both arms together
-    times: float  # the difference in standard deviations
     confidence: float
     source: Literal["shown", "stored", "stated"]
 
+    @property
+    def fewest(self) -> int:
+        return min(self.counts)
 
-def _look(arms: Sequence[Sequence[float]], prior_cv: float, stored: Noise | None, side: float) -> _Look:
-    noises = [_arm_noise(arm, prior_cv, stored) for arm in arms]
-    parts = [noise.cv**2 / len(arm) for noise, arm in zip(noises, arms, strict=True)]
+    @property
+    def times(self) -> float:
+        return abs(self.difference) / self.spread
+
+
+def _look(
+    baseline: Sequence[LaunchValue],
+    treatment: Sequence[LaunchValue],
+    stores: _Stores,
+    max_launches: int,
+    alpha: float,
+    drift_per_hour: float,
+) -> _Look:
+    fewest = min(len(baseline), len(treatment))
+    points = _points(baseline, treatment)
+    found = contrast(*points, degree_for(fewest))
+    noises = stores.noises([Noise(arm.own_cv, arm.own_df) if arm.own_df else None for arm in found.arms])
+    parts = [arm.weight * noise.cv**2 for arm, noise in zip(found.arms, noises, strict=True)]
     spread = math.sqrt(sum(parts))
-    doubt = sum(part**2 / noise.df for part, noise in zip(parts, noises, strict=True))
-    df = sum(parts) ** 2 / doubt if doubt else math.inf
-    is_single = min(len(arm) for arm in arms) == 1
-    factor = t_quantile(1 - side, df)
-    difference = fmean(arms[1]) - fmean(arms[0])
-    half = spread * (max(SCREEN, factor) if is_single else factor)
-    source: Literal["shown", "stored", "stated"] = "shown"
-    if is_single:
-        source = "stored" if stored else "stated"
-    cv = math.sqrt(fmean(noise.cv**2 for noise in noises))
-    return _Look(difference, difference - half, difference + half, cv, abs(difference) / spread, 1 - 2 * side, source)
+    df = shared_df(parts, noises)
+    looks = max(1, max_launches - 1)
+    number = min(max(1, fewest - 1), looks)
+    errors = [nominal_error(number, looks, e) for e in (alpha * KEEP_SHARE, EQUIVALENCE_ERROR, FUTILITY_ERROR)]
+    keep, equivalence, futility = (t_quantile(1 - error, df) for error in errors)
+    bias = drift_per_hour * _hours_apart(baseline, treatment) if not found.degree else 0.0
+    if fewest == 1:
+        screen = max(SCREEN, t_quantile(1 - SCREEN_ERROR, df))
+        keep, equivalence = max(screen, keep), max(screen, equivalence)
+    return _Look(
+        counts=(len(baseline), len(treatment)),
+        level=found.level,
+        difference=found.difference,
+        half=spread * keep + bias,
+        equivalence_half=spread * equivalence + bias,
+        futility_half=spread * futility + bias,
+        spread=spread,
+        cv=math.sqrt(fmean(noise.cv**2 for noise in noises)),
+        confidence=1 - 2 * errors[0],
+        source=stores.source if fewest == 1 else "shown",
+    )
 
 
-def _arm_noise(logs: Sequence[float], prior_cv: float, stored: Noise | None) -> Noise:
-    """Noise of one launch of this arm: the larger of what it shows and what it shows together with what is stored.
+def _points(baseline: Sequence[LaunchValue], treatment: Sequence[LaunchValue]) -> tuple[list[Point], list[Point]]:
+    """Launches in time: by their clock, else by their places in A B B A …."""
+    arms = (baseline, treatment)
+    if all(launch.at_s is not None for arm in arms for launch in arm):
+        timed = [[Point(launch.at_s or 0.0, math.log(launch.value)) for launch in arm] for arm in arms]
+        return timed[0], timed[1]
+    order = launch_order(max(len(arm) for arm in arms))
+    places = ([i for i, kind in enumerate(order) if kind == which] for which in ("baseline", "treatment"))
+    placed = [
+        [Point(at, math.log(launch.value)) for at, launch in zip(where, arm, strict=False)]
+        for where, arm in zip(places, arms, strict=True)
+    ]
+    return placed[0], placed[1]
 
-    Arms differ in noise, so a noisy arm keeps its own; an arm that looks quiet by luck is held to what is known.
-    """
-    if len(logs) == 1:
-        known = stored or Noise(prior_cv, math.inf)
-        return Noise(max(known.cv, LEAST_CV), known.df)
-    own = Noise(math.sqrt(variance(logs)), len(logs) - 1)
-    best = max([own, pool_noise([own, stored])] if stored else [own], key=lambda noise: noise.cv)
-    return Noise(max(best.cv, LEAST_CV), best.df)
+
+def _hours_apart(baseline: Sequence[LaunchValue], treatment: Sequence[LaunchValue]) -> float:
+    """Between the middles of the two arms in time; 0 without times."""
+    middles = [
+        fmean(times)
+        for arm in (baseline, treatment)
+        if (times := [launch.at_s for launch in arm if launch.at_s is not None])
+    ]
+    return abs(middles[0] - middles[1]) / 3600 if len(middles) == 2 else 0.0
 
 
-def _verdict(low: float, gain: float, high: float, min_effect: float) -> Verdict:
-    """All relative, positive is better."""
+# ---------------------------------------------------------------- the verdict
+
+
+def _judgement(look: _Look, direction: Direction, min_effect: float, max_launches: int) -> Judgement:
+    gain = math.expm1(look.difference) * (1 if direction == "higher" else -1)
+    verdict = _verdict(look, direction, gain, min_effect)
+    half = look.equivalence_half if verdict is Verdict.no_effect else look.half
+    effect, low, high = (math.expm1(x) for x in (look.difference, look.difference - half, look.difference + half))
+    stop = _stop(look, direction, gain, verdict, min_effect, max_launches)
+    baseline = math.exp(look.level)
+    is_decided = verdict is not Verdict.inconclusive
+    more = None if is_decided else _more_launches(look, gain, min_effect, max_launches, is_interim=not stop)
+    return Judgement(
+        verdict,
+        _reason(look, (effect, low, high), stop, more, min_effect),
+        direction,
+        screened=look.fewest == 1 and verdict in (Verdict.improved, Verdict.regressed),
+        needs_more=stop is None,
+        more_launches=more,
+        stop=stop,
+        confidence=look.confidence,
+        baseline=baseline,
+        treatment=baseline * (1 + effect),
+        effect=effect * baseline,
+        ci_low=low * baseline,
+        ci_high=high * baseline,
+        effect_pct=effect * 100,
+        ci_low_pct=low * 100,
+        ci_high_pct=high * 100,
+        noise_pct=look.cv * 100,
+    )
+
+
+def _gains(look: _Look, half: float, direction: Direction) -> tuple[float, float]:
+    """The ends of an interval as gains, the worse one first."""
+    ends = math.expm1(look.difference - half), math.expm1(look.difference + half)
+    return ends if direction == "higher" else (-ends[1], -ends[0])
+
+
+def _verdict(look: _Look, direction: Direction, gain: float, min_effect: float) -> Verdict:
+    low, high = _gains(look, look.equivalence_half, direction)
     if -min_effect <= low and high <= min_effect:
         return Verdict.no_effect
+    low, high = _gains(look, look.half, direction)
     if low > 0 and gain >= min_effect:
         return Verdict.improved
     if high < 0 and gain <= -min_effect:
         return Verdict.regressed
     return Verdict.inconclusive
+
+
+def _stop(
+    look: _Look, direction: Direction, gain: float, verdict: Verdict, min_effect: float, max_launches: int
+) -> Stop | None:
+    if verdict is Verdict.no_effect:
+        return "equivalence"
+    if verdict is not Verdict.inconclusive:
+        return "effect"
+    if look.fewest >= max_launches:
+        return "limit"
+    _, best = _gains(look, look.futility_half, direction)
+    is_futile = best < 2 * min_effect and gain > -min_effect and look.source != "stated"
+    return "futility" if is_futile else None
+
+
+def _more_launches(look: _Look, gain: float, min_effect: float, max_launches: int, *, is_interim: bool) -> int | None:
+    """Of each arm, were the effect what it seems to be; within the limit while there is one to keep."""
+    distance = abs(gain) if abs(gain) >= min_effect else min_effect - abs(gain)
+    enough = launches_needed(look.cv, max(distance, 1e-6), side=KEEP_SHARE * 0.05, limit=MANY)
+    more = None if enough is None else max(1, enough - look.fewest)
+    left = max(1, max_launches - look.fewest)
+    return min(more or left, left) if is_interim else more
 
 
 def _better(percent: float | None, direction: Direction) -> float | None:
@@ -285,21 +436,18 @@ def _better(percent: float | None, direction: Direction) -> float | None:
 
 
 def _reason(
-    verdict: Verdict,
-    arms: Sequence[Sequence[float]],
-    look: _Look,
-    relative: Sequence[float],
-    min_effect: float,
-    *,
-    needs_more: bool,
+    look: _Look, relative: tuple[float, float, float], stop: Stop | None, more: int | None, min_effect: float
 ) -> str:
     effect, low, high = (f"{x * 100:+.1f}" for x in relative)
-    counts = f"{len(arms[0])} baseline and {len(arms[1])} treatment launches"
+    counts = f"{look.counts[0]} baseline and {look.counts[1]} treatment launches"
     facts = f"{effect} % ({low} to {high}) from {counts}, noise {look.cv * 100:.1f} % {look.source}"
-    if verdict in (Verdict.improved, Verdict.regressed):
-        if look.source != "shown":
-            return f"{facts}: the difference is {look.times:.1f} times its noise, one launch of an arm is enough"
+    if stop == "effect" and look.source != "shown":
+        return f"{facts}: the difference is {look.times:.1f} times its noise, one launch of an arm is enough"
+    if stop == "effect":
         return f"{facts}: the interval excludes zero and the effect reaches {min_effect * 100:g} %"
-    if verdict is Verdict.no_effect:
+    if stop == "equivalence":
         return f"{facts}: the interval lies within ±{min_effect * 100:g} %"
-    return f"{facts}: {'more launches are needed' if needs_more else 'too noisy to decide'}"
+    if stop == "futility":
+        return f"{facts}: a gain of {2 * min_effect * 100:g} % is excluded, more launches would not find one"
+    wanted = f"about {more or MANY} more of each arm"
+    return f"{facts}: {'too noisy to decide, it would take' if stop else 'interim, this takes'} {wanted}"
