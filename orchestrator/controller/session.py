@@ -7,7 +7,7 @@ import os
 import posixpath
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.treatment import Layout
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 RECONNECT_FOR_S = 30.0
 MEMORY_SLACK_MIB = 256
 MEMORY_DEADLINE_S = 60.0
+MOST_BETWEEN_BEATS_S = 15.0
+MISSED_BEATS = 3
 
 
 class HostSession:
@@ -56,7 +58,7 @@ class HostSession:
         self._connection: Connection | None = None
         self._facts: Facts | None = None
         self._layout: Layout | None = None
-        self._heartbeat: _Heartbeat | None = None
+        self._heartbeat: Heartbeat | None = None
         self._idle_mib: dict[int, int] = {}
         self._is_open = False
         self.has_snapshot = False
@@ -161,7 +163,8 @@ class HostSession:
 
     def _start_heartbeat(self) -> None:
         self._stop_heartbeat()
-        self._heartbeat = _Heartbeat(self.connection, self._lease_s)
+        every_s = min(self._lease_s / 5.0, MOST_BETWEEN_BEATS_S)  # all that can be missed are over before the lease is
+        self._heartbeat = Heartbeat(self.connection, every_s, self.narrator.warn)
         self._heartbeat.start()
 
     def _stop_heartbeat(self) -> None:
@@ -297,12 +300,14 @@ class HostSession:
             self._connection = None
 
 
-class _Heartbeat:
-    """Extends the lease while the run waits for something else."""
+class Heartbeat:
+    """Extends the lease while the run waits for something else, and notices an agent that no longer answers: its
+    connection is closed then, so that whatever waits for it fails now and not after its own time limit."""
 
-    def __init__(self, connection: Connection, lease_s: float) -> None:
+    def __init__(self, connection: Connection, every_s: float, warn: Callable[[str], None]) -> None:
         self._connection = connection
-        self._every_s = min(lease_s / 4.0, 15.0)
+        self._every_s = every_s
+        self._warn = warn
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -314,11 +319,20 @@ class _Heartbeat:
         self._thread.join(timeout=1.0)
 
     def _beat(self) -> None:
-        while not self._done.wait(self._every_s):
+        missed = 0
+        while not self._done.wait(0.0 if missed else self._every_s):
             try:
                 self._connection.call("beat", {}, timeout_s=self._every_s)
+                missed = 0
+            except Unreachable:
+                if not self._connection.alive:
+                    return  # the run's next request meets the same loss, and reports it
+                missed += 1
             except OrchestratorError:
-                return  # the run's next request meets the same loss, and reports it
+                return  # the lease is not ours any more; the run's next request is told so too
+            if missed == MISSED_BEATS and not self._done.is_set():
+                self._warn(f"{self._connection.name} does not answer for {missed * self._every_s:.0f} s; hanging up")
+                self._connection.close(grace_s=0.0)
 
 
 def refuse_read_only(name: str, host: Host) -> None:

@@ -21,7 +21,7 @@ from orchestrator.errors import Busy, Refused
 
 @contextmanager
 def sole_turn(state: Path, host: str, since: str) -> Iterator[None]:
-    """The turn on `host`, given back by the kernel however this process ends. `since` is told to whoever comes meanwhile.
+    """The turn on `host`, given back by the kernel however this process ends. `since` is told to whoever comes then.
     Raises `Busy` when another process has it, `Refused` where the state directory cannot be written."""
     path = state / "turns" / f"{hashlib.sha256(host.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}.lock"
     try:
