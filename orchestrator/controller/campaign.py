@@ -109,7 +109,11 @@ class CampaignRun:
             if trial.treatment is None:
                 conclusion = conclude_not_applicable(hypothesis, trial.unmet or "", self._facts)
             else:
+                remarks = trial.treatment.remarks
+                for remark in remarks:
+                    self._session.narrator.warn(f"{hypothesis.id}: {remark}")
                 conclusion = self._judge(experiment, trial, trial.treatment, changes)
+                conclusion = conclusion.model_copy(update={"evidence": (*conclusion.evidence, *remarks)})
         except OrchestratorError as error:
             self._break_off(experiment, error)
             raise

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.controller.campaign import Trial
+from orchestrator.controller.preconditions import judge_words
 from orchestrator.controller.treatment import Treatment, build, paths_to_read
 from orchestrator.core import planning
 from orchestrator.core.records import Verdict
@@ -39,7 +41,24 @@ def choose_trials(
     wanted = due_trials(ledger, playbook, order, session.name, facts, only)
     unmet = unmet_requirements(session, facts, [h for h, _ in wanted])
     treatments = build_all(prepared, session, [(h, c) for h, c in wanted if h.id not in unmet])
-    return [Trial(h, c, treatments.get((h.id, c)), unmet.get(h.id)) for h, c in wanted]
+    strange = refuse_unknown_words(session, treatments)
+    return [Trial(h, c, treatments.get((h.id, c)), unmet.get(h.id) or strange.get((h.id, c))) for h, c in wanted]
+
+
+def refuse_unknown_words(
+    session: HostSession, treatments: dict[tuple[str, str], Treatment]
+) -> dict[tuple[str, str], str]:
+    """Take out of `treatments` those that would tell the engine what it does not know, and return why; the others get
+    the remarks that belong to them."""
+    strange: dict[tuple[str, str], str] = {}
+    for place, words in zip(list(treatments), judge_words(session, list(treatments.values())), strict=True):
+        treatment = treatments[place]
+        if words.unmet:
+            strange[place] = "; ".join(words.unmet)
+            del treatments[place]
+        elif words.remarks:
+            treatments[place] = replace(treatment, remarks=(*treatment.remarks, *words.remarks))
+    return strange
 
 
 def contexts_of(hypothesis: Hypothesis, playbook: Playbook) -> tuple[str, ...]:

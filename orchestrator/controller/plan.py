@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.controller.choose import build_all, due_trials, rank, unmet_requirements
+from orchestrator.controller.choose import build_all, due_trials, rank, refuse_unknown_words, unmet_requirements
 from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
@@ -78,10 +78,12 @@ def _plan(request: RunRequest, prepared: Prepared, session: HostSession) -> Plan
     wanted = due_trials(ledger, playbook, order, session.name, facts, request.only)
     unmet = unmet_requirements(session, facts, [h for h, _ in wanted])
     treatments = build_all(prepared, session, [(h, c) for h, c in wanted if h.id not in unmet])
+    strange = refuse_unknown_words(session, treatments)
     drawn = Plan(playbook.campaign, session.name, str(session.host.route), session.layout.source)
     for hypothesis, context in wanted:
         treatment = treatments.get((hypothesis.id, context))
-        drawn.trials.append(_draw(session, hypothesis, context, treatment, unmet.get(hypothesis.id)))
+        why_not = unmet.get(hypothesis.id) or strange.get((hypothesis.id, context))
+        drawn.trials.append(_draw(session, hypothesis, context, treatment, why_not))
     due = {h.id for h, _ in wanted}
     drawn.held_back = [h.id for h in order if h.id not in due]
     _estimate(drawn, prepared, session)

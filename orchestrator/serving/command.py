@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.serving import openai
 from orchestrator.serving.configuration import flag_words
 from orchestrator.serving.prompts import prompt_of
+from orchestrator.serving.vocabulary import NOTHING
 
 if TYPE_CHECKING:
     from orchestrator.core.model import Measure, Target, Workload
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 class CommandEngine:
     name = "command"
     package = None
+    vocabulary = NOTHING
+    reuses_address = False
 
     def argv(self, target: Target, configuration: Configuration, launch_id: str) -> tuple[str, ...]:
         known = {"{port}": str(target.port), "{model}": target.model or "", "{launch}": launch_id}

@@ -11,6 +11,7 @@ from orchestrator.errors import Bug
 if TYPE_CHECKING:
     from orchestrator.core.model import Measure, Target, Workload
     from orchestrator.serving.configuration import Configuration
+    from orchestrator.serving.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,16 @@ class Engine(Protocol):
     @property
     def package(self) -> str | None:
         """The Python package whose source tree is tuned; None where nothing is known about it."""
+        ...
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Where its source says which flags and variables it knows."""
+        ...
+
+    @property
+    def reuses_address(self) -> bool:
+        """Whether it binds its port while closed connections of an earlier server still wait on it (SO_REUSEADDR)."""
         ...
 
     def argv(self, target: Target, configuration: Configuration, launch_id: str) -> tuple[str, ...]: ...

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.serving.configuration import flag_words
 from orchestrator.serving.http import post
 from orchestrator.serving.prompts import prompt_of, token_ids
+from orchestrator.serving.vocabulary import SGLANG
 
 if TYPE_CHECKING:
     from orchestrator.core.model import Measure, Target, Workload
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 class SglangEngine:
     name = "sglang"
     package = "sglang"
+    vocabulary = SGLANG
+    reuses_address = True
 
     def argv(self, target: Target, configuration: Configuration, launch_id: str) -> tuple[str, ...]:
         model = ("--model-path", target.model) if target.model else ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.serving import openai
 from orchestrator.serving.configuration import flag_words
 from orchestrator.serving.prompts import prompt_of
+from orchestrator.serving.vocabulary import VLLM
 
 if TYPE_CHECKING:
     from orchestrator.core.model import Measure, Target, Workload
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 class VllmEngine:
     name = "vllm"
     package = "vllm"
+    vocabulary = VLLM
+    reuses_address = True
 
     def argv(self, target: Target, configuration: Configuration, launch_id: str) -> tuple[str, ...]:
         model = ("--model", target.model) if target.model else ()

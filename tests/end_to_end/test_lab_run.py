@@ -115,7 +115,7 @@ def test_all_five_kinds_of_change_are_applied_and_reverted(bench: Bench) -> None
     extra = bench.lab.source / "new" / "deep" / "note.txt"
     changes = [
         {"patch": {"edits": [EDIT]}},
-        {"env": {"SGLANG_SOMETHING": "a b'c\"$d"}},
+        {"env": {"LAB_SOMETHING": "a b'c\"$d"}},
         {"sitecustomize": {"env": {"NCCL_NTHREADS": "64"}}},
         {"args": {"cuda-graph-max-bs": 64}},
         {"file": {"path": "sglang/new/deep/note.txt", "content": "hello", "mode": "0600"}},
@@ -126,7 +126,7 @@ def test_all_five_kinds_of_change_are_applied_and_reverted(bench: Bench) -> None
     assert summary["findings"][0]["verdict"] in ("no_effect", "inconclusive", "improved", "regressed")
     experiment = bench.run("experiment", "show", str(summary["findings"][0]["experiment_id"]))[1]
     checks = {c["what"]: c["holds"] for c in experiment["arms"][0]["launches"][0]["facts"]["checks"]}
-    assert checks["environment SGLANG_SOMETHING"] is True
+    assert checks["environment LAB_SOMETHING"] is True
     assert checks["sitecustomize NCCL_NTHREADS"] is True
     assert checks["flag --cuda-graph-max-bs"] is True
     assert bench.tree() == before
