@@ -14,14 +14,24 @@ stored one stands in, and only a difference beyond `SCREEN` times it counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Literal
 
 from orchestrator.core.boundaries import nominal_error
 from orchestrator.core.contrast import Point, contrast, degree_for
 from orchestrator.core.distributions import t_quantile
+from orchestrator.core.launches import (
+    LaunchValue,
+    Summary,
+    is_look,
+    launch_order,
+    launch_value,
+    next_arm,
+    percentile,
+    summarise,
+)
 from orchestrator.core.noise import (
     BORROWED_DF,
     LEAST_CV,
@@ -33,7 +43,7 @@ from orchestrator.core.noise import (
     shared_df,
     shrink,
 )
-from orchestrator.core.records import ArmKind, Direction, Verdict
+from orchestrator.core.records import Direction, Verdict
 
 __all__ = [
     "LEAST_CV",
@@ -58,7 +68,7 @@ __all__ = [
 SCREEN = 4.0
 """A difference of single launches counts from this many standard deviations on (two samples in 16 000 by chance)."""
 
-SCREEN_ERROR = 0.001
+SCREEN_ERROR = 0.005
 """Where the noise itself is known from few launches, it takes more than `SCREEN` times, so that chance stays here."""
 
 KEEP_SHARE = 0.7
@@ -75,22 +85,6 @@ MANY = 1000
 
 Stop = Literal["effect", "equivalence", "futility", "limit"]
 """Why no more launches are wanted."""
-
-
-@dataclass(frozen=True)
-class LaunchValue:
-    """What one launch measured: a positive, finite number in the metric's unit. A failed launch has none.
-
-    `at_s`: when, on any clock that all launches share. Without it they are taken to have come as A B B A ….
-    """
-
-    value: float
-    launch: str = ""
-    at_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.value) and self.value > 0):
-            raise ValueError(f"a launch cannot have measured {self.value}")
 
 
 @dataclass(frozen=True)
@@ -161,22 +155,6 @@ def judge(
     return _judgement(look, direction, min_effect, max_launches)
 
 
-def is_look(baseline_launches: int, treatment_launches: int) -> bool:
-    """Arms are compared when they have the same number of launches: in between a drift would weigh on one of them."""
-    return baseline_launches == treatment_launches >= 1
-
-
-def next_arm(baseline_launches: int, treatment_launches: int) -> ArmKind:
-    """The arm to launch next in A B B A …; an arm that has fallen behind comes first."""
-    if abs(baseline_launches - treatment_launches) > 1:
-        return "baseline" if baseline_launches < treatment_launches else "treatment"
-    done = baseline_launches + treatment_launches
-    planned = launch_order(done // 2 + 1)[done]
-    if baseline_launches == treatment_launches:
-        return planned
-    return "baseline" if baseline_launches < treatment_launches else "treatment"
-
-
 def launches_needed(noise_cv: float, resolve: float, *, side: float = 0.025, limit: int = 100) -> int | None:
     """Launches per arm, two at least, until an interval is no wider than ± `resolve` (a fraction); None: over `limit`.
 
@@ -187,64 +165,6 @@ def launches_needed(noise_cv: float, resolve: float, *, side: float = 0.025, lim
         if t_quantile(1 - side, 2 * n - 2) * noise_cv * math.sqrt(2 / n) <= resolve:
             return n
     return None
-
-
-def launch_order(launches: int) -> tuple[ArmKind, ...]:
-    """A B B A A B B A …: neighbours share an apply, and a steady drift meets both arms alike."""
-    pairs: list[ArmKind] = []
-    for number in range(launches):
-        pairs += ["baseline", "treatment"] if number % 2 == 0 else ["treatment", "baseline"]
-    return tuple(pairs)
-
-
-# ---------------------------------------------------------------- launches
-
-
-def launch_value(samples: Iterable[tuple[float, float]], *, launch: str = "") -> LaunchValue:
-    """Samples as (amount, seconds) → amount per second of the launch, a ratio of sums."""
-    pairs = list(samples)
-    seconds = math.fsum(s for _, s in pairs)
-    if not seconds > 0:
-        raise ValueError("a launch without measured time has no value")
-    return LaunchValue(math.fsum(a for a, _ in pairs) / seconds, launch)
-
-
-# ---------------------------------------------------------------- samples
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Samples within one launch, for people. No verdict rests on it."""
-
-    count: int
-    mean: float
-    cv: float | None  # None with a single sample
-    minimum: float
-    p50: float
-    p90: float
-    p99: float
-    maximum: float
-
-
-def summarise(values: Sequence[float]) -> Summary:
-    """Raises ValueError where there is nothing to summarise: no samples are not a zero."""
-    if not values:
-        raise ValueError("no samples")
-    mean = fmean(values)
-    cv = stdev(values) / mean if len(values) > 1 and mean else None
-    p50, p90, p99 = (percentile(values, p) for p in (50, 90, 99))
-    return Summary(len(values), mean, cv, min(values), p50, p90, p99, max(values))
-
-
-def percentile(values: Sequence[float], p: float) -> float:
-    """The p-th percentile (0–100), linear between neighbours as numpy's default."""
-    if not values or not 0 <= p <= 100:
-        raise ValueError(f"no percentile {p} of {len(values)} values")
-    ordered = sorted(values)
-    at = (len(ordered) - 1) * p / 100
-    below = math.floor(at)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (at - below)
 
 
 # ---------------------------------------------------------------- one look
@@ -359,10 +279,10 @@ def _hours_apart(baseline: Sequence[LaunchValue], treatment: Sequence[LaunchValu
 
 
 def _judgement(look: _Look, direction: Direction, min_effect: float, max_launches: int) -> Judgement:
-    gain = math.expm1(look.difference) * (1 if direction == "higher" else -1)
+    gain = _relative(look.difference) * (1 if direction == "higher" else -1)
     verdict = _verdict(look, direction, gain, min_effect)
     half = look.equivalence_half if verdict is Verdict.no_effect else look.half
-    effect, low, high = (math.expm1(x) for x in (look.difference, look.difference - half, look.difference + half))
+    effect, low, high = (_relative(x) for x in (look.difference, look.difference - half, look.difference + half))
     stop = _stop(look, direction, gain, verdict, min_effect, max_launches)
     baseline = math.exp(look.level)
     is_decided = verdict is not Verdict.inconclusive
@@ -390,7 +310,7 @@ def _judgement(look: _Look, direction: Direction, min_effect: float, max_launche
 
 def _gains(look: _Look, half: float, direction: Direction) -> tuple[float, float]:
     """The ends of an interval as gains, the worse one first."""
-    ends = math.expm1(look.difference - half), math.expm1(look.difference + half)
+    ends = _relative(look.difference - half), _relative(look.difference + half)
     return ends if direction == "higher" else (-ends[1], -ends[0])
 
 
@@ -427,6 +347,11 @@ def _more_launches(look: _Look, gain: float, min_effect: float, max_launches: in
     more = None if enough is None else max(1, enough - look.fewest)
     left = max(1, max_launches - look.fewest)
     return min(more or left, left) if is_interim else more
+
+
+def _relative(difference: float) -> float:
+    """A difference of logarithms as a fraction. Ends of hopelessly wide intervals stay finite."""
+    return math.expm1(min(difference, 50.0))
 
 
 def _better(percent: float | None, direction: Direction) -> float | None:
