@@ -47,4 +47,6 @@ def _show(file: str, diagnosis: Diagnosis) -> None:
     if diagnosis.outcome in ("hung", "unknown") and diagnosis.last_phase:
         output.emit(f"  last phase: {diagnosis.last_phase}")
     for evidence in diagnosis.evidence:
+        if evidence.lineno == diagnosis.cause_lineno:
+            continue  # said above
         output.emit(f"{evidence.lineno:>7} | {evidence.line[:160]}  ({evidence.note})")

@@ -30,7 +30,23 @@ _BY_PHASE: dict[Phase | None, str] = {
 }
 _TOTAL = re.compile(r"total capacity of ([\d.]+) ([GM])iB of which ([\d.]+) ([GM])iB is free")
 _OWN = re.compile(r"this process has ([\d.]+) ([GM])iB memory in use")
-_OTHERS = re.compile(r"Process \d+ has ([\d.]+) ([GM])iB memory in use")
+_OTHERS = re.compile(r"Process (\d+) has ([\d.]+) ([GM])iB memory in use")
+_REMEDIES: dict[str, tuple[str, str]] = {
+    "oom_other_process": (
+        "other processes hold the memory of this GPU",
+        "end those that are not this server's, or give it other GPUs",
+    ),
+    "oom_weights": ("the weights do not fit into the GPU", "spread them over more GPUs, or quantise them"),
+    "oom_kv_cache": ("the KV pool does not fit beside the weights", "lower the memory fraction or the longest length"),
+    "oom_graph_capture": (
+        "the capture of CUDA graphs found too little memory left",
+        "capture smaller batches (SGLang: --cuda-graph-max-bs), or lower the memory fraction",
+    ),
+    "oom_runtime": (
+        "a request or the warm-up found too little memory left",
+        "lower the memory fraction, the running requests or the prefill chunk",
+    ),
+}
 _ALLOCATED = re.compile(r"Of the allocated memory ([\d.]+) ([GM])iB is allocated by PyTorch")
 
 
@@ -48,7 +64,7 @@ def is_held_by_others(message: str) -> bool:
     if own is None and allocated is None:
         return False
     # Inside a container torch cannot tell its own process from the others; what its allocator holds is surely its own.
-    listed = sum(_gib(a, u) for a, u in _OTHERS.findall(message))
+    listed = sum(_gib(a, u) for _, a, u in _OTHERS.findall(message))
     mine = _gib(own[1], own[2]) if own else _gib(allocated[1], allocated[2]) if allocated else capacity
     foreign = capacity - free - mine
     if own is None:
@@ -74,6 +90,15 @@ def oom_category(reading: Reading, hit: Hit) -> str:
     if _RUNTIME.search(frames):
         return "oom_runtime"
     return _BY_PHASE[phase]
+
+
+def oom_explanation(category: str, message: str) -> tuple[str, str]:
+    """Cause and remedy of an out-of-memory category, with the holders that torch's message names."""
+    cause, remedy = _REMEDIES[category]
+    if category != "oom_other_process":
+        return cause, remedy
+    held = ", ".join(f"process {pid}: {amount} {unit}iB" for pid, amount, unit in _OTHERS.findall(message))
+    return (f"{cause}; torch lists {held}" if held else cause), remedy
 
 
 def killed_category(reading: Reading, hit: Hit) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.core.diagnosis.lines import Line
-from orchestrator.core.diagnosis.memory import killed_category, oom_category
+from orchestrator.core.diagnosis.memory import killed_category, oom_category, oom_explanation
 from orchestrator.core.diagnosis.model import Certainty, Diagnosis, Evidence, Outcome
 from orchestrator.core.diagnosis.reading import Hit, Reading
 from orchestrator.core.diagnosis.signature import Role
@@ -177,14 +177,16 @@ def _category(reading: Reading, hit: Hit) -> str:
 
 def _of_hit(case: Case, hit: Hit) -> Diagnosis:
     reading, signature = case.reading, hit.signature
-    category, cause, line = _category(reading, hit), signature.cause, hit.line
+    category, cause, remedy, line = _category(reading, hit), signature.cause, signature.remedy, hit.line
+    if signature.category == OOM:
+        cause, remedy = oom_explanation(category, line.text)
     if signature.id in ("net.gloo-timeout", "nccl.timeout") and (slow := slow_peer(reading, hit)) is not None:
         category, line = "peer_slow", slow
         cause = "a rank was still at work, far behind the others, when the wait ran out"
     outcome: Outcome = signature.outcome
     suspects = dict.fromkeys((*quoted_suspects(line.text, case.changed_paths),
                               *named_suspects(reading, hit, case.changed_names)))
-    return _diagnosis(case, line, outcome, category, signature.certainty, cause, signature.remedy, tuple(suspects),
+    return _diagnosis(case, line, outcome, category, signature.certainty, cause, remedy, tuple(suspects),
                       signature.id)
 
 

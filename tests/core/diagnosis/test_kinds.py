@@ -92,3 +92,19 @@ def test_the_clock_decides_between_writers_not_the_place_in_the_file() -> None:
     )
     found = diagnose(text)
     assert (found.category, found.rank) == ("hardware_fault", "TP1")
+
+
+def test_memory_that_others_hold_is_blamed_on_them_by_number() -> None:
+    """Torch's figures name who holds the card; cause and remedy speak of them, and no allocator setting is accused."""
+    found = diagnose(
+        "[2026-03-02 10:11:41 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
+        '  File "/opt/sglang/srt/model_executor/model_runner.py", line 610, in load_model\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 260.00 MiB. GPU 1 has a total capacity of "
+        "23.65 GiB of which 130.00 MiB is free. Process 4711 has 19.80 GiB memory in use. Including non-PyTorch "
+        "memory, this process has 3.70 GiB memory in use. If reserved but unallocated memory is large try setting "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.\n"
+    )
+    assert found.category == "oom_other_process"
+    assert found.cause == "other processes hold the memory of this GPU; torch lists process 4711: 19.80 GiB"
+    assert "not this server's" in found.remedy
+    assert not any("allocator" in evidence.note for evidence in found.evidence)

@@ -31,7 +31,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "env.expandable", "env_config",
         ("expandable_segments", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
         r"^(?:[\w.]+\.)?(?:\w*Error|\w*Exception|AssertionError): .*(?:expandable_segments"
-        "|PYTORCH_(?:CUDA_)?ALLOC_CONF)(?!:True to avoid)",
+        "|PYTORCH_(?:CUDA_)?ALLOC_CONF)(?!(?:=expandable_segments)?:True to avoid)",
         "the allocator setting does not go with another feature",
         "remove expandable_segments from PYTORCH_CUDA_ALLOC_CONF",
         "AssertionError: Expandable segments are not compatible with memory pool. expandable_segments is set",
