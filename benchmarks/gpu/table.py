@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import select
 import shutil
+import subprocess
 import tarfile
 import time
 import traceback
@@ -67,6 +68,13 @@ def await_arm(command: Command, place: int, step: str, limit_s: float) -> ArmSpa
     return arms[place]
 
 
+def await_held(holder: subprocess.Popen[str]) -> None:
+    assert holder.stdout is not None
+    ready, _, _ = select.select([holder.stdout], [], [], 60.0)
+    if not ready or holder.stdout.readline().strip() != "held":
+        raise Stopped("the foreign process got no memory")
+
+
 def importing(bench: Bench, since: float) -> bool:
     """The newest server has children that have not taken a title yet."""
     return sum("spawn_main" in s.title for s in bench.watch.living(since)) >= 2
@@ -80,10 +88,7 @@ def foreign(bench: Bench) -> None:
     before = bench.before()
     bench.ask("host", "doctor", "rig")
     holder = bench.hold(2048)
-    assert holder.stdout is not None
-    ready, _, _ = select.select([holder.stdout], [], [], 60.0)
-    if not ready or holder.stdout.readline().strip() != "held":
-        raise Stopped("the foreign process got no memory")
+    await_held(holder)
     _, listed, _ = bench.ask("host", "reap", "rig")
     bench.ask("host", "reap", "rig", "--yes")
     named = [h for h in listed.get("holders", []) if h["pid"] == holder.pid]
@@ -194,7 +199,6 @@ def early_kill(bench: Bench, command: Command, since: float, *, with_guard: bool
     if still == 0:
         row.notes.append(f"the family was gone {gone_s:.1f} s after the kill, before recover")
     row.notes.append(f"recover ended with {code} in {seconds:.1f} s: {answer.get('did') or answer.get('error')}")
-    row.detect_s = seconds
     family = {life.stat.key: life for life in bench.watch.family(since, kill_at + 1.0)}
     allowed = bench.before().keys
 
@@ -216,7 +220,7 @@ def early_kill(bench: Bench, command: Command, since: float, *, with_guard: bool
 
 
 def kill(bench: Bench) -> None:
-    """SIGKILL of the scheduler while it is measured, after one more early kill with the guard killed as well."""
+    """SIGKILL of the scheduler while it is measured."""
     before = bench.before()
     command = bench.run("long", "--baseline-only")
     await_arm(command, 0, "gate", 150.0)
@@ -248,6 +252,7 @@ def cut(bench: Bench, command: Command, title: str, did: str) -> None:
 
 
 def early(bench: Bench) -> Later:
+    """The early kill once more, with nobody of ours left on the host."""
     command = bench.run("long", "--baseline-only")
     arm = await_arm(command, 0, "launch", 60.0)
     return early_kill(bench, command, arm.begin_at, with_guard=True)
@@ -273,6 +278,7 @@ def reap(bench: Bench) -> None:
     arm = await_arm(command, 0, "launch", 60.0)
     holder = bench.hold(2048)
     await_arm(command, 0, "gate", 150.0)
+    await_held(holder)
     main = bench.watch.main(arm.begin_at)
     if main is None:
         raise Stopped("the server is not there")
@@ -285,7 +291,7 @@ def reap(bench: Bench) -> None:
     begin = time.monotonic()
     code, _, seconds = bench.ask("host", "reap", "rig", "--yes")
     wait_until(lambda: not bench.watch.living(arm.begin_at), 15.0)
-    floor = tuple(m + (2600 if i == 0 else 0) for i, m in enumerate(bench.floor_mib))
+    floor = tuple(m + (3000 if i == 0 else 0) for i, m in enumerate(bench.floor_mib))
     wait_until(lambda: bench.watch.idle_at(begin, floor) is not None, 15.0)
     idle = bench.watch.idle_at(begin, floor)
     ours = [h for h in listed.get("holders", []) if h["would_end"]]
