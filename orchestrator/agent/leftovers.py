@@ -27,6 +27,11 @@ class Swept(NamedTuple):
     kept: List[str]
 
 
+def is_suspect(name: str) -> bool:
+    """Whether a segment has an engine's kind of name. Others may use such names too."""
+    return _SUSPECTS.match(name) is not None
+
+
 def shared_memory(pids: Iterable[int]) -> Set[int]:
     """Inodes of everything in /dev/shm that these processes map now. Not names: `sem_open` maps a file under a name
     of the moment, and links it to the one that stays."""
@@ -72,7 +77,7 @@ def sweep(*, tmp: str, mapped: Set[int], pids: Set[int], since_s: float) -> Swep
         return swept
     held, blind = _held(candidates)
     for path, seen in sorted(candidates.items()):
-        suspect = _SUSPECTS.match(os.path.basename(path)) is not None
+        suspect = is_suspect(os.path.basename(path))
         named = suspect and any(int(number) in pids for number in re.findall(r"\d+", path))
         ours = seen.st_ino in mapped or named
         private = not seen.st_mode & 0o077  # nobody else but root can have it mapped where we cannot look

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from orchestrator.agent import ending, holders, probes, processes, state, web
+from orchestrator.agent import ending, holders, probes, processes, state, survey, web
 from orchestrator.agent.cache import Cache
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
@@ -74,6 +74,7 @@ class Agent:
                 r["method"], r["url"], r.get("headers") or {}, r.get("body"), float(r["timeout_s"])
             ),
             "manifest": self._manifest,
+            "survey": lambda r: survey.survey(str(r["root"]), self._boot),
             "await_ready": self._with_tree(Session.await_ready),
             "decode": self._with_tree(Session.decode),
             "inspect": self._with_tree(Session.inspect),

@@ -88,11 +88,13 @@ class ArmBook:
             yield settle
 
     def keep_found(self, files: Sequence[FileEdit]) -> None:
-        """The controller's own copy of every byte that is about to be replaced; the host parks the other one."""
+        """The controller's own copy of every byte that is about to be replaced (the host parks the other one), and of
+        what replaces it: who edits it there takes ours away, and a merge needs it."""
         with self._ledger.batch():
             for edit in files:
-                if edit.before is not None:
-                    self._ledger.add_artifact("found", edit.before, experiment_id=self._experiment.id, name=edit.path)
+                for kind, content in (("found", edit.before), ("patched", edit.after)):
+                    if content is not None:
+                        self._ledger.add_artifact(kind, content, experiment_id=self._experiment.id, name=edit.path)
         found = {edit.path: edit.before for edit in files}
         self._book.write_history(lambda history: history.commit_found(found, **self._trailers()))
 

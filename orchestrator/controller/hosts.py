@@ -15,6 +15,7 @@ from orchestrator.controller.narration import Costs, Narrator
 from orchestrator.controller.opening import USUAL_PACKAGES, recover_remains
 from orchestrator.controller.prepare import Place, prepare_host, prepare_session
 from orchestrator.controller.session import refuse_read_only
+from orchestrator.controller.threeway import not_clean
 from orchestrator.errors import Dirty, Refused
 from orchestrator.serving.configuration import Configuration
 from orchestrator.serving.environment import server_environment
@@ -58,7 +59,7 @@ def examine(request: HostRequest, narrator: Narrator) -> tuple[list[Step], dict[
     """The route step by step, and the fingerprint when its end was reached."""
     from orchestrator.hosts.doctor import examine as walk
 
-    with _place(request, narrator) as (place, session):
+    with host_place(request, narrator) as (place, session):
         steps, facts = walk(
             place.host,
             place.target,
@@ -81,28 +82,14 @@ def _source_digest(session: HostSession, facts: Facts) -> str | None:
     return str(session.connection.call("manifest", {"paths": [source]}, timeout_s=600.0)["digest"])
 
 
-def verify(request: HostRequest, narrator: Narrator) -> dict[str, Any]:
-    """Is anything of ours on the host, and has anything changed since it was last found? Takes the lease for it."""
-    with _open(request, narrator) as (place, session, reply):
-        pending = bool(reply.get("open") or reply.get("launch"))
-        proof = session.call("verify", {}, timeout_s=600.0)
-        if pending or not proof["clean"]:
-            place.ledger.quarantine(place.host_name, "not as it was found")
-        return {"host": place.host_name, "pending": pending, **proof}
-
-
 def recover(request: HostRequest, narrator: Narrator) -> Recovery:
     """Put back whatever an earlier run left, prove it, and lift the quarantine. Raises `Dirty` when it is held."""
-    with _open(request, narrator) as (place, session, reply):
+    with open_host_tree(request, narrator) as (place, session, reply):
         refuse_read_only(place.host_name, place.host)
         did = recover_remains(session, reply, place.ledger)
         proof = session.call_back("verify", {}, timeout_s=600.0)
         if not proof["clean"]:
-            raise Dirty(
-                f"{place.host_name} is not as it was found",
-                facts={"differs": ", ".join(d["path"] for d in proof["differences"] if d["ours"])},
-                hint=f"orchestrator host verify {place.host_name}",
-            )
+            raise not_clean(session, place.ledger, proof)
         place.ledger.release(place.host_name, "recovered and proved clean")
         return Recovery(place.host_name, "clean", did, proof)
 
@@ -111,7 +98,7 @@ def holders(request: HostRequest, narrator: Narrator, *, end: bool) -> list[Hold
     """Who is on our GPUs and port. With `end`, those that the policy allows are ended."""
     from orchestrator.controller.reap import end_allowed, look
 
-    with _open(request, narrator) as (_, session, _reply):
+    with open_host_tree(request, narrator) as (_, session, _reply):
         processes, decisions = look(session)
         listed = [
             Holder(p.pid, p.user, p.age_s, " ".join(p.cmdline), _holds(p.devices, p.listens), d.end, d.why)
@@ -125,7 +112,7 @@ def holders(request: HostRequest, narrator: Narrator, *, end: bool) -> list[Hold
 
 def forget(request: HostRequest, narrator: Narrator) -> list[str]:
     """Remove what we keep on the host: state directory of the tree, agent cache. `Refused` while anything is open."""
-    with _place(request, narrator) as (place, session):
+    with host_place(request, narrator) as (place, session):
         refuse_read_only(place.host_name, place.host)
         session.connect()
         session.probe([])
@@ -138,7 +125,7 @@ def _holds(devices: tuple[str, ...], ports: tuple[int, ...]) -> tuple[str, ...]:
 
 
 @contextmanager
-def _place(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place, HostSession]]:
+def host_place(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place, HostSession]]:
     clock = SystemClock()
     with Interrupts(narrator.warn).installed() as interrupts:
         place = prepare_host(request.host, request.state, request.hosts, clock=clock)
@@ -151,9 +138,9 @@ def _place(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place, Ho
 
 
 @contextmanager
-def _open(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place, HostSession, dict[str, Any]]]:
+def open_host_tree(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place, HostSession, dict[str, Any]]]:
     """The tree is held for as long as this lasts, and given back where nothing is open on it."""
-    with _place(request, narrator) as (place, session):
+    with host_place(request, narrator) as (place, session):
         session.connect()
         session.probe([])
         reply = session.open_tree()

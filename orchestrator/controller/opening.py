@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.session import refuse_read_only
+from orchestrator.controller.threeway import recover_or_report
 
 if TYPE_CHECKING:
     from orchestrator.controller.prepare import Prepared
@@ -56,7 +57,7 @@ def recover_remains(
         ledger.note("guard_outcome", dict(outcome), host=session.name, run_id=run_id)
     if reply.get("open") or reply.get("launch"):
         with session.interrupts.retreating(f"recovery of {session.name}"):
-            recovered = _timed(session, "recover", session.recover)
+            recovered = _timed(session, "recover", lambda: recover_or_report(session, ledger))
         did += list(recovered["did"])
         ledger.note("recovered", {"did": recovered["did"]}, host=session.name, run_id=run_id)
     for intent in ledger.open_intents(session.name):

@@ -152,6 +152,8 @@ def _carry_out(
 
 def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) -> None:
     """The last proof, and the lease. A host that cannot be proved clean is `Dirty`, whatever happened before."""
+    from orchestrator.controller.threeway import not_clean
+
     with session.interrupts.retreating(f"the last proof on {session.name}"):
         if not session.is_open:
             session.hang_up()
@@ -163,8 +165,9 @@ def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) ->
         summary.proof = proof
         summary.foreign = [f"{d['what']} {d['path']}" for d in proof["differences"] if not d["ours"]]
         if not proof["clean"]:
+            error = not_clean(session, prepared.ledger, proof)
             session.hang_up()
-            raise Dirty(f"{session.name} is not as it was found", hint=f"orchestrator host recover {session.name}")
+            raise error
         summary.host_state = "clean"
         session.close()
 

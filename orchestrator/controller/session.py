@@ -146,13 +146,17 @@ class HostSession:
 
     def open_tree(self) -> dict[str, Any]:
         """Take the lease. Raises `Busy` when somebody else holds it."""
-        guarded = list(self.target.guarded)
-        if self.layout.is_site_ours_to_edit and self.layout.sitecustomize:
-            guarded.append(self.layout.sitecustomize)
-        reply = self.connection.call("open", self._open_request(guarded))
+        reply = self.connection.call("open", self._open_request(self.guarded_paths()))
         self._is_open = True
         self._start_heartbeat()
         return reply
+
+    def guarded_paths(self) -> list[str]:
+        """Paths beside the tree whose manifest must not change."""
+        guarded = list(self.target.guarded)
+        if self.layout.is_site_ours_to_edit and self.layout.sitecustomize:
+            guarded.append(self.layout.sitecustomize)
+        return guarded
 
     def _open_request(self, guarded: list[str]) -> dict[str, Any]:
         who = f"{getpass.getuser()}@{socket.gethostname()}"
@@ -291,6 +295,16 @@ class HostSession:
         finally:
             self._connection.close()
             self._connection = None
+
+    def give_lease_back(self) -> None:
+        """Close the tree and keep the connection. What is still open on it keeps the lease until that ends."""
+        self._stop_heartbeat()
+        try:
+            self.connection.call("close", {})
+        except (Dirty, Refused) as error:
+            self.narrator.warn(f"{self.name}: the lease stays until it ends: {error.what}")
+        else:
+            self._is_open = False
 
     def hang_up(self) -> None:
         """Drop the connection and leave the lease to the guard."""

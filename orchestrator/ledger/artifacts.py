@@ -100,6 +100,26 @@ class Artifacts(Part):
             query = query.where(_artifact.launch_id == launch_id)
         return records(ArtifactRecord, self._rows(query))
 
+    def find_content(self, sha256: str) -> bytes | None:
+        """Bytes with this digest, if any artifact still holds them."""
+        query = pick(ArtifactTable).where(_artifact.sha256 == sha256, _artifact.pruned_at.is_(None))
+        for row in self._rows(query):
+            problem, data = read_packed(self._folder / row["path"], sha256)
+            if problem is None:
+                return data
+        return None
+
+    def images(self, host: str, kind: Literal["found", "patched"]) -> dict[str, bytes]:
+        """Path → the newest bytes of that kind which this ledger put aside for a file of the host."""
+        query = (
+            pick(ArtifactTable)
+            .join(columns(ExperimentTable), _experiment.id == _artifact.experiment_id)
+            .where(_experiment.host == host, _artifact.kind == kind, _artifact.pruned_at.is_(None))
+        )
+        newest = {r["name"]: r["sha256"] for r in self._rows(query.order_by(_artifact.id))}
+        contents = {path: self.find_content(sha256) for path, sha256 in newest.items()}
+        return {path: data for path, data in contents.items() if data is not None}
+
     def read_artifact(self, artifact_id: int) -> bytes:
         """Pruned, gone or damaged → `Refused`."""
         found = self.artifact(artifact_id)

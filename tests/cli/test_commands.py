@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.main import build_app
 
-CHANGES_HOSTS = {"run", "host recover", "host reap", "host forget"}
+CHANGES_HOSTS = {"run", "host recover", "host release", "host reap", "host forget"}
 
 
 def commands(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
