@@ -76,9 +76,9 @@ def change_id(index: int, change: Change) -> str:
 
 
 def paths_to_read(changes: Sequence[Change], texts: Mapping[str, bytes], layout: Layout) -> list[str]:
-    """Absolute paths whose bytes must be known before `build` can plan them."""
-    site = [layout.sitecustomize] if layout.sitecustomize and _site_blocks(changes) else []
-    return sorted({_absolute(path, layout) for path in [*patching.paths_of(_planned(changes, texts, layout)), *site]})
+    """Absolute paths whose bytes must be known before `build` can plan them. A sitecustomize that is only chained to is not
+    among them: it may be a link, and lies where nothing of ours goes."""
+    return sorted({_absolute(path, layout) for path in patching.paths_of(_planned(changes, texts, layout))})
 
 
 def build(
@@ -94,7 +94,7 @@ def build(
 
     `found`: absolute path → content, for each of `paths_to_read`.
     """
-    flags, env, python_env, site = _settings(changes, layout, found)
+    flags, env, python_env, site = _settings(changes, layout)
     edits = _plan(changes, texts, layout, found)
     expectation = Expectation(
         package_origin=layout.package_origin,
@@ -193,7 +193,7 @@ def _key(path: str, layout: Layout) -> str:
 
 
 def _settings(
-    changes: Sequence[Change], layout: Layout, found: Mapping[str, bytes | None]
+    changes: Sequence[Change], layout: Layout
 ) -> tuple[dict[str, FlagValue], dict[str, str | None], dict[str, str | None], dict[str, bytes]]:
     """Flags, launch environment, environment set by Python, and the files of our own site directory."""
     flags: dict[str, FlagValue] = {}
