@@ -35,7 +35,7 @@ def check(
     if as_json:
         output.emit_json({"playbook": checked.playbook, "problems": [], "host": checked.host})
     else:
-        where = f"for host {checked.host}" if checked.host else "no inventory says for which host"
+        where = f"for host {checked.host}" if checked.host else "and no inventory to check its host against"
         output.emit(f"{playbook}: no problems, {where}")
     return 0
 

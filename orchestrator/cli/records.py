@@ -65,6 +65,7 @@ def finding_list(campaign: Campaign = None, state: options.State = None, as_json
 
     Example: orchestrator finding list --state state
     """
+    from orchestrator.cli.run import why
     from orchestrator.controller.records import only_campaign, open_records
 
     with open_records(options.settings(state).state.value) as ledger:
@@ -74,27 +75,32 @@ def finding_list(campaign: Campaign = None, state: options.State = None, as_json
         else:
             table = [
                 (f.id, f"#{f.experiment_id}", f.hypothesis_id, f.context, f.host, f.verdict, _percent(f.effect),
-                 _interval(f.low, f.high), f.cause or f.summary)
+                 _interval(f.low, f.high), why(f))
                 for f in rows
             ]  # fmt: skip
-            head = ("", "exp", "hypothesis", "context", "host", "verdict", "effect", "interval", "why")
+            head = ("finding", "experiment", "hypothesis", "context", "host", "verdict", "effect", "interval", "why")
             output.emit_table(head, table)
     return 0
 
 
 def finding_show(
-    number: Annotated[int, typer.Argument(metavar="N", show_default=False)],
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="N|ID", help="Number of the finding, or a hypothesis: its last one.", show_default=False
+        ),
+    ],
     state: options.State = None,
     as_json: options.Json = False,
 ) -> int:
     """Show one finding: verdict, evidence, and the facts it depends on.
 
-    Example: orchestrator finding show 3
+    Example: orchestrator finding show expert-parallel
     """
-    from orchestrator.controller.records import open_records
+    from orchestrator.controller.records import named_finding, open_records
 
     with open_records(options.settings(state).state.value) as ledger:
-        finding = ledger.finding(number)
+        finding = named_finding(ledger, which)
         if as_json:
             output.emit_json(finding)
             return 0
@@ -131,23 +137,30 @@ def experiment_list(campaign: Campaign = None, state: options.State = None, as_j
 
 
 def experiment_show(
-    number: Annotated[int, typer.Argument(metavar="N", show_default=False)],
+    which: Annotated[
+        str,
+        typer.Argument(metavar="N", help="Number of the experiment, with or without `#`.", show_default=False),
+    ],
     log: Annotated[bool, typer.Option("--log", help="Print the server's log of each launch.")] = False,
     state: options.State = None,
     as_json: options.Json = False,
 ) -> int:
-    """Show one experiment: arms, launches, samples, checks, and the proof of its revert.
+    """Show one experiment: changes, arms, launches, checks, and the proof of its revert; with --json all samples.
 
     Example: orchestrator experiment show 4 --log
     """
-    from orchestrator.controller.records import open_records
+    from orchestrator.controller.records import number_of, open_records
+    from orchestrator.report.text import change
 
     with open_records(options.settings(state).state.value) as ledger:
-        experiment = ledger.experiment(number)
+        experiment = ledger.experiment(number_of(which))
         if as_json:
             output.emit_json(experiment)
             return 0
-        output.emit(repr(experiment)[1:-1])
+        what = f"{experiment.hypothesis_id or 'baseline'} on {experiment.host} ({experiment.context})"
+        output.emit(f"Experiment #{experiment.id}: {what}: {experiment.verdict or experiment.state}")
+        for each in experiment.changes:
+            output.emit(f"  change: {change(each)}")
         for arm in experiment.arms:
             proof = "no proof" if arm.proof is None else ("proved clean" if arm.proof.clean else "NOT clean")
             output.emit(f"  {arm.kind} {arm.number}: {proof}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import diagnostics, options, output
+from orchestrator.errors import Interrupted
 
 if TYPE_CHECKING:
     from orchestrator.controller.plan import Plan, PlannedTrial
@@ -24,7 +25,7 @@ def add(app: typer.Typer) -> None:
 
 def run(
     playbook: PlaybookPath,
-    only: Annotated[list[str], typer.Option("--only", metavar="ID", help="Repeat these hypotheses.")] = [],  # noqa: B006
+    only: Annotated[list[str], typer.Option("--only", metavar="ID", help="These hypotheses, also again.")] = [],  # noqa: B006
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that was cut off.")] = False,
     baseline_only: Annotated[bool, typer.Option("--baseline-only", help="Measure the baseline, nothing else.")] = False,
     host: options.HostName = None,
@@ -44,7 +45,11 @@ def run(
     request = RunRequest(
         playbook, config.state.value, config.hosts.value, host, tuple(only), resume, yes, baseline_only
     )
-    summary = carry_out(request, diagnostics.narrator())
+    try:
+        summary = carry_out(request, diagnostics.narrator())
+    except Interrupted as stopped:
+        hint = stopped.hint or "the same command again carries out what has no finding yet"
+        raise Interrupted(stopped.what, where=stopped.where, facts=stopped.facts, hint=hint) from stopped
     if as_json:
         output.emit_json(summary_json(summary))
     else:
@@ -65,11 +70,13 @@ def show_summary(summary: RunSummary) -> None:
     if summary.findings:
         rows = [
             (f"#{f.experiment_id}", f.hypothesis_id, f.context, f.verdict, _effect(f.effect), _interval(f.low, f.high),
-             _why(f))
+             why(f))
             for f in summary.findings
         ]  # fmt: skip
         output.emit_table(("", "hypothesis", "context", "verdict", "effect", "interval", "why"), rows)
         output.emit()
+    elif not summary.launches:
+        output.emit("nothing to do: every hypothesis has a finding that holds; --only ID carries one out again")
     for context, value in summary.baselines.items():
         best = summary.best.get(context)
         gain = f"{best.hypothesis_id}, {_effect(best.effect)}" if best is not None else "the baseline; nothing beat it"
@@ -83,7 +90,7 @@ def show_summary(summary: RunSummary) -> None:
     output.emit(f"ledger: {summary.ledger}")
 
 
-def _why(finding: FindingRecord) -> str:
+def why(finding: FindingRecord) -> str:
     """The values behind a measured verdict, else the cause."""
     if finding.baseline is None or finding.treatment is None:
         return finding.cause or finding.summary
@@ -142,7 +149,7 @@ def _show_plan(drawn: Plan, *, with_diff: bool) -> None:
     for number, trial in enumerate(drawn.trials, start=1):
         _show_trial(number, trial, with_diff=with_diff)
     if drawn.held_back:
-        output.emit(f"already decided under the present facts: {', '.join(drawn.held_back)}")
+        output.emit(f"already decided under the present facts: {', '.join(drawn.held_back)} (--only ID repeats one)")
     minutes = f"about {drawn.minutes:.0f} min" if drawn.minutes is not None else "minutes"
     output.emit(f"launches: {drawn.launches_min} to {drawn.launches_max}; {minutes} ({drawn.minutes_from})")
 

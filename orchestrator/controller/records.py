@@ -11,6 +11,7 @@ from orchestrator.controller.clock import SystemClock
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.core.records import FindingRecord
     from orchestrator.ledger import Ledger
 
 
@@ -37,6 +38,34 @@ def only_campaign(ledger: Ledger, name: str | None) -> str:
             hint="name one with --campaign" if names else "orchestrator run PLAYBOOK begins one",
         )
     return names[0]
+
+
+def number_of(text: str) -> int:
+    """A number as tables print it, with or without `#`. Raises `UsageError`."""
+    digits = text.removeprefix("#")
+    if not (digits.isascii() and digits.isdigit()):
+        raise UsageError(f"{text!r} is no number", hint="the numbers stand in the first columns of the lists")
+    return int(digits)
+
+
+def named_finding(ledger: Ledger, which: str) -> FindingRecord:
+    """By its own number, by `#` and the number of its experiment, or the last one on a hypothesis."""
+    from difflib import get_close_matches
+
+    if which.isascii() and which.isdigit():
+        return ledger.finding(int(which))
+    if which.startswith("#"):
+        found = ledger.findings(experiment_id=number_of(which))
+        if not found:
+            raise UsageError(f"experiment {which} has no finding", hint=f"orchestrator experiment show {which[1:]}")
+        return found[-1]
+    found = ledger.findings(hypothesis_id=which)
+    if not found:
+        known = sorted({f.hypothesis_id for f in ledger.findings() if f.hypothesis_id is not None})
+        near = get_close_matches(which, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are findings on: {', '.join(known) or 'nothing yet'}"
+        raise UsageError(f"there is no finding on {which!r}", hint=hint)
+    return found[-1]
 
 
 def export_ledger(ledger: Ledger, campaign: str, form: str, out: TextIO) -> None:

@@ -151,7 +151,8 @@ def due(
     for name in only:
         if name not in hypotheses:
             near = difflib.get_close_matches(name, hypotheses, n=1)
-            raise UsageError(f"no hypothesis {name!r}", hint=f"did you mean {near[0]!r}?" if near else None)
+            hint = f"did you mean {near[0]!r}?" if near else f"hypotheses: {', '.join(hypotheses)}"
+            raise UsageError(f"no hypothesis {name!r}", hint=hint)
     chosen = [name for name in hypotheses if not only or name in only]
     return [_judge_due(name, findings.get(name, ()), now, again=again) for name in chosen]
 

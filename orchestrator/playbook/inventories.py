@@ -110,8 +110,8 @@ def _no_inventory(path: Path, looked_in: list[Path]) -> Problem:
     return Problem(
         "no host to run on: the playbook has no `hosts`, and no inventory was found",
         Place(str(path)),
-        f"write {FILE_NAME} beside the playbook, or name a file of hosts",
-        {"looked in": ", ".join(map(str, dict.fromkeys(looked_in)))},
+        f"write {FILE_NAME} beside the playbook, or name a file with --hosts",
+        {"looked in": ", ".join(map(str, dict.fromkeys(p.absolute() for p in looked_in)))},
     )
 
 

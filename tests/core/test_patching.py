@@ -416,3 +416,10 @@ def test_a_change_behind_a_failed_one_is_not_judged() -> None:
     with pytest.raises(PatchConflict) as caught:
         plan_files(changes, {"f": b"a\n", "g": b"a\n"})
     assert [p.facts["file"] for p in caught.value.problems] == ["f", "g"]
+
+
+def test_a_diff_of_two_places_says_how_to_write_its_header() -> None:
+    """`diff -u TREE/FILE COPY` names two files; the complaint shows how one file is named."""
+    with pytest.raises(PlaybookError) as refused:
+        parse(b"--- tree/sglang/a.py\n+++ /tmp/a.py\n@@ -1 +1 @@\n-x\n+y\n", name="p.patch")
+    assert "--label a/PACKAGE/FILE" in str(refused.value.problems[0].hint)

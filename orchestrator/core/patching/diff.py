@@ -19,6 +19,10 @@ _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _MODE = re.compile(rb"(?:old mode|new mode|new file mode|deleted file mode) (\d{6})$")
 _PREFIXES = {"a", "b", "c", "i", "o", "w", "1", "2"}  # git's own, mnemonic ones included
 _REGULAR = 0o100000
+_HEADER_HINT = (
+    "name the file in both lines as the tree does: `--- a/PACKAGE/FILE`, `+++ b/PACKAGE/FILE`"
+    " (git diff, or diff -u --label a/PACKAGE/FILE --label b/PACKAGE/FILE OLD NEW)"
+)
 
 
 class Action(StrEnum):
@@ -275,7 +279,7 @@ class _Parser:
             action, source, path = self._names(head, hunks)
             source, path = paths.safe_path(source), paths.safe_path(path)
         except UnsafePath as error:
-            self.problems.append(Problem(str(error), Place(self.name, head.line, text=head.text)))
+            self.problems.append(Problem(str(error), Place(self.name, head.line, text=head.text), _HEADER_HINT))
             return None
         is_silent = action in (Action.MODIFY, Action.CREATE, Action.DELETE) and not hunks
         if is_silent and head.old_mode is None and head.new_mode is None:

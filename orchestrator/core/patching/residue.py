@@ -45,11 +45,14 @@ def residue(found: bytes, patched: bytes, now: bytes) -> Residue:
 
 
 def unified(before: bytes | None, after: bytes | None, path: str) -> bytes:
-    """A git-style diff that `parse` and `git apply` read back. None: no file. Empty where nothing differs."""
+    """A git-style diff that `parse` and `git apply` read back. None: no file. Empty where nothing differs.
+
+    An absolute path is written from the root, as git does: `a/opt/tree/file`.
+    """
     if before == after:
         return b""
     old, new = split_lines(before or b""), split_lines(after or b"")
-    name_a, name_b = quote("a/" + path), quote("b/" + path)
+    name_a, name_b = quote("a/" + path.lstrip("/")), quote("b/" + path.lstrip("/"))
     out = [b"diff --git " + name_a + b" " + name_b + b"\n"]
     if before is None:
         out.append(b"new file mode 100644\n")
