@@ -76,8 +76,8 @@ def change_id(index: int, change: Change) -> str:
 
 
 def paths_to_read(changes: Sequence[Change], texts: Mapping[str, bytes], layout: Layout) -> list[str]:
-    """Absolute paths whose bytes must be known before `build` can plan them. A sitecustomize that is only chained to is not
-    among them: it may be a link, and lies where nothing of ours goes."""
+    """Absolute paths whose bytes must be known before `build` can plan them. A sitecustomize that is only chained to
+    is not among them: it may be a link, and lies where nothing of ours goes."""
     return sorted({_absolute(path, layout) for path in patching.paths_of(_planned(changes, texts, layout))})
 
 
