@@ -15,8 +15,7 @@ from typing import Any
 
 SLACK_MIB = 64
 FATAL = re.compile(
-    r"SIGQUIT received|Scheduler hit an exception|watchdog timeout|Capture cuda graph failed|out of memory"
-    r"|^\w*Error: |NCCL error"
+    r"SIGQUIT received|Scheduler hit an exception|[Ww]atchdog timeout|Capture cuda graph failed|OutOfMemoryError"
 )
 
 
@@ -197,7 +196,9 @@ class Watch:
             return next(((t, line) for t, line in self._fatal if since <= t <= until), None)
 
     def idle_at(self, since: float, floor_mib: tuple[int, ...]) -> float | None:
-        """The first moment from then on at which every card was back at its floor."""
+        """The first moment from then on at which every card was back at its floor; None without cards."""
+        if not floor_mib:
+            return None
         with self._lock:
             samples = [s for s in self._memory if s[0] >= since]
             before = [s for s in self._memory if s[0] < since][-1:]
