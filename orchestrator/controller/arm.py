@@ -41,6 +41,7 @@ class ArmResult:
     outcome: LaunchOutcome = LaunchOutcome.aborted
     end: ArmStep = ArmStep.QUARANTINED
     value: float | None = None
+    measured_at: float | None = None
     samples: list[Mapping[str, Any]] = field(default_factory=list)
     answers: Answers | None = None
     gate: GateResult | None = None
@@ -182,6 +183,7 @@ class Arm:
             "grace_s": plan.grace_s,
             "site_b64": {name: base64.b64encode(data).decode("ascii") for name, data in site.items()},
         }
+        session.idle_proved_at = float("-inf")  # from here on the memory is taken again
         self._book.start_launch(plan.argv)
         with self._book.intent("launch", {"argv": list(plan.argv), "env": sorted(plan.env)}) as settle:
             reply = session.call("launch", request)
@@ -293,6 +295,7 @@ class Arm:
         found = metrics.problems(samples, output_tokens=self._workload.output_tokens)
         if found:
             raise ArmFailed(LaunchOutcome.invalid, "; ".join(found))
+        self.result.measured_at = session.clock.now()
         self.result.value = metrics.launch_value(samples, self._settings.metric)
         self.result.outcome = LaunchOutcome.measured
 

@@ -11,6 +11,7 @@ from orchestrator.controller.conclude import conclude_failure, conclude_measured
 from orchestrator.controller.treatment import Treatment, untouched
 from orchestrator.core import planning
 from orchestrator.core.lifecycle import ArmStep
+from orchestrator.core.noise import Noise, learn_noise
 from orchestrator.core.records import LaunchOutcome, Verdict
 from orchestrator.core.stats import LaunchValue, judge
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
@@ -58,7 +59,7 @@ class _Baseline:
         return next((r.capacity for r in self.results if r.capacity is not None), None)
 
     def values(self) -> list[LaunchValue]:
-        return [LaunchValue(r.value) for r in self.results if r.value is not None]
+        return _values(self.results)
 
 
 class CampaignRun:
@@ -166,10 +167,11 @@ class CampaignRun:
                 return conclude_failure(trial.hypothesis, result, self._facts)
             judgement = judge(
                 baseline.values(),
-                [LaunchValue(r.value) for r in results if r.value is not None],
+                _values(results),
                 direction=measure.direction,
                 min_effect=measure.min_effect,
                 max_launches=measure.launches,
+                stored=self._stored_noise(trial.context),
                 prior_between_cv=max(
                     PRIOR_CV, *(within_cv(r.samples, measure.metric) for r in (*baseline.results, *results))
                 ),
@@ -179,6 +181,18 @@ class CampaignRun:
                 return conclude_measured(trial.hypothesis, judgement, measure, launches, result, self._facts)
             if len(baseline.results) <= len(results):
                 self._measure_baseline(trial.context, experiment)
+
+    def _stored_noise(self, context: str) -> Noise | None:
+        """Between launches of the baseline, from earlier runs on this host in this context. A run is one group: what
+        lies between two runs is another day."""
+        groups: dict[str, list[float]] = {}
+        for launch in self._book.ledger.launches(
+            host=self._session.name, campaign=self._playbook.campaign, context=context, kind="baseline"
+        ):
+            value, run = launch.facts.get("value"), launch.launch_id.rsplit("-", 2)[0]
+            if isinstance(value, float) and run != self._book.name_prefix:
+                groups.setdefault(run, []).append(value)
+        return learn_noise(groups.values())
 
     def _measure_baseline(self, context: str, experiment: ExperimentRecord | None = None) -> None:
         """One launch of the known-good configuration, in an experiment of its own unless one is given."""
@@ -237,6 +251,10 @@ class CampaignRun:
 
     def _workload(self, context: str) -> Workload:
         return self._context(context).workload or self._playbook.workload
+
+
+def _values(results: Sequence[ArmResult]) -> list[LaunchValue]:
+    return [LaunchValue(r.value, at_s=r.measured_at) for r in results if r.value is not None]
 
 
 def _as_dirty(result: ArmResult, host: str) -> Dirty:
