@@ -15,6 +15,7 @@ from orchestrator.controller.narration import Costs, Narrator
 from orchestrator.controller.opening import USUAL_PACKAGES, recover_remains
 from orchestrator.controller.prepare import Place, prepare_host, prepare_session
 from orchestrator.controller.session import refuse_read_only
+from orchestrator.controller.turn import sole_turn
 from orchestrator.controller.threeway import not_clean
 from orchestrator.errors import Dirty, Refused
 from orchestrator.serving.configuration import Configuration
@@ -112,7 +113,7 @@ def holders(request: HostRequest, narrator: Narrator, *, end: bool) -> list[Hold
 
 def forget(request: HostRequest, narrator: Narrator) -> list[str]:
     """Remove what we keep on the host: state directory of the tree, agent cache. `Refused` while anything is open."""
-    with host_place(request, narrator) as (place, session):
+    with host_place(request, narrator) as (place, session), sole_turn(request.state, place.host_name, session.clock):
         refuse_read_only(place.host_name, place.host)
         session.connect()
         session.probe([])
@@ -140,7 +141,7 @@ def host_place(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place
 @contextmanager
 def open_host_tree(request: HostRequest, narrator: Narrator) -> Iterator[tuple[Place, HostSession, dict[str, Any]]]:
     """The tree is held for as long as this lasts, and given back where nothing is open on it."""
-    with host_place(request, narrator) as (place, session):
+    with host_place(request, narrator) as (place, session), sole_turn(request.state, place.host_name, session.clock):
         session.connect()
         session.probe([])
         reply = session.open_tree()

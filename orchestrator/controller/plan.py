@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.controller.choose import build_all, due_trials, rank, refuse_unknown_words, unmet_requirements
 from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
-from orchestrator.controller.opening import named_facts, packages_of
+from orchestrator.controller.opening import facts_of_changes, named_facts, packages_of
 from orchestrator.controller.prepare import Prepared, prepare, prepare_session
 from orchestrator.core import patching
 from orchestrator.core.secrets import mask_words
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.controller.session import HostSession
     from orchestrator.controller.treatment import Treatment
     from orchestrator.core.model import Hypothesis
+    from orchestrator.core.secrets import Masker
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def plan(request: RunRequest, narrator: Narrator | None = None) -> Plan:
 
 def _plan(request: RunRequest, prepared: Prepared, session: HostSession) -> Plan:
     playbook, ledger = prepared.playbook, prepared.ledger
-    facts = named_facts(session)
+    facts = {**named_facts(session), **facts_of_changes(prepared)}
     by_id = {h.id: h for h in playbook.hypotheses}
     order = [by_id[row.id] for row in rank(playbook.hypotheses)]
     wanted = due_trials(ledger, playbook, order, session.name, facts, request.only)
@@ -83,7 +84,7 @@ def _plan(request: RunRequest, prepared: Prepared, session: HostSession) -> Plan
     for hypothesis, context in wanted:
         treatment = treatments.get((hypothesis.id, context))
         why_not = unmet.get(hypothesis.id) or strange.get((hypothesis.id, context))
-        drawn.trials.append(_draw(session, hypothesis, context, treatment, why_not))
+        drawn.trials.append(_masked(_draw(session, hypothesis, context, treatment, why_not), prepared.masker))
     due = {h.id for h, _ in wanted}
     drawn.held_back = [h.id for h in order if h.id not in due]
     _estimate(drawn, prepared, session)
@@ -113,6 +114,17 @@ def _draw(
         command=shlex.join(words),
         environment=tuple(_environment_changes(treatment)),
         remarks=treatment.remarks,
+    )
+
+
+def _masked(trial: PlannedTrial, masker: Masker) -> PlannedTrial:
+    """No secret is shown, wherever a hypothesis carries one: a sitecustomize block stands in the diff."""
+    return replace(
+        trial,
+        claim=masker.text(trial.claim),
+        diff=masker.text(trial.diff),
+        command=masker.text(trial.command),
+        environment=tuple(masker.text(line) for line in trial.environment),
     )
 
 

@@ -12,6 +12,7 @@ from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
 from orchestrator.controller.prepare import Prepared, prepare, prepare_session
+from orchestrator.controller.turn import sole_turn
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def run(request: RunRequest, narrator: Narrator | None = None) -> RunSummary:
         costs = Costs(clock)
         session = prepare_session(prepared, narrator, interrupts, clock, costs)
         try:
-            return _run(request, prepared, session, started)
+            with sole_turn(request.state, prepared.host_name, clock):
+                return _run(request, prepared, session, started)
         finally:
             prepared.ledger.close()
 

@@ -13,15 +13,20 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from orchestrator.errors import Busy, Refused
 
+if TYPE_CHECKING:
+    from orchestrator.core.ports import Clock
+
 
 @contextmanager
-def sole_turn(state: Path, host: str, since: str) -> Iterator[None]:
-    """The turn on `host`, given back by the kernel however this process ends. `since` is told to whoever comes then.
+def sole_turn(state: Path, host: str, clock: Clock) -> Iterator[None]:
+    """The turn on `host`, given back by the kernel however this process ends.
+
     Raises `Busy` when another process has it, `Refused` where the state directory cannot be written."""
     path = state / "turns" / f"{hashlib.sha256(host.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}.lock"
     try:
@@ -34,7 +39,7 @@ def sole_turn(state: Path, host: str, since: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _taken(host, file) from None
-        _sign(file, since)
+        _sign(file, datetime.fromtimestamp(clock.now(), UTC).isoformat(timespec="seconds"))
         yield
 
 
