@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from orchestrator.controller.changesets import fact_of
 from orchestrator.core.records import Conclusion, LaunchOutcome, Verdict
 
 if TYPE_CHECKING:
@@ -39,8 +40,11 @@ _ALWAYS = ("engine", "model", "gpu_arch")
 
 
 def depends_on(hypothesis: Hypothesis, facts: Mapping[str, str]) -> dict[str, str]:
-    """The facts whose change would reopen a finding: those the hypothesis names, what it requires, and the basics."""
+    """The facts whose change would reopen a finding: those the hypothesis names, what it requires, the basics,
+    and what it changes."""
     names = [*_ALWAYS, *hypothesis.revisit_when, *hypothesis.requires.packages]
+    changes = fact_of(hypothesis.id)
+    names += [changes] if changes in facts else []
     return {name: facts.get(name, "absent") for name in dict.fromkeys(names)}
 
 

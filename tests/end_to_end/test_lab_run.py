@@ -60,13 +60,16 @@ def test_the_local_history_shows_found_patched_and_reverted(bench: Bench) -> Non
 
 
 def test_a_second_run_has_nothing_to_do_and_only_repeats(bench: Bench) -> None:
-    """What has a finding under the present facts is not carried out again; `--only` does."""
+    """What has a finding under the present facts is not carried out again; `--only` does, and so do other changes."""
     playbook = str(bench.write_playbook([MARKER]))
     assert bench.run("run", playbook)[0] == 0
     code, summary = bench.run("run", playbook)
     assert code == 0
     assert summary["findings"] == []
     code, summary = bench.run("run", playbook, "--only", "marker")
+    assert [f["hypothesis_id"] for f in summary["findings"]] == ["marker"]
+    bench.write_playbook([{"id": "marker", "changes": [{"env": {"LAB_NOTE": "other"}}]}])
+    code, summary = bench.run("run", playbook)
     assert [f["hypothesis_id"] for f in summary["findings"]] == ["marker"]
 
 

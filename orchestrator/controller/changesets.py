@@ -1,0 +1,48 @@
+"""What a hypothesis changes, as a fact that its findings depend on: other changes under one name are judged anew."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.secrets import Masker, secret_values
+
+if TYPE_CHECKING:
+    from orchestrator.core.model import Hypothesis
+
+_SHOWN = 12
+"""Hexadecimal digits; enough to tell the changes of one hypothesis apart."""
+
+
+def fact_of(hypothesis_id: str) -> str:
+    """The name of the fact."""
+    return f"changes of {hypothesis_id}"
+
+
+def change_facts(
+    hypotheses: Iterable[Hypothesis], texts: Mapping[str, bytes], secrets: Collection[str] = ()
+) -> dict[str, str]:
+    """Fact → digest of the changes with the files they name (`texts`: name → content). Secret values do not count."""
+    return {fact_of(h.id): _digest(h, texts, secrets) for h in hypotheses}
+
+
+def _digest(hypothesis: Hypothesis, texts: Mapping[str, bytes], secrets: Collection[str]) -> str:
+    changes = hypothesis.model_dump(mode="json", by_alias=True, exclude_unset=True)["changes"]
+    masked = Masker(secret_values({"changes": changes}, secrets)).data(changes)
+    digest = hashlib.sha256(json.dumps(masked, sort_keys=True).encode())
+    for name in sorted(set(_words(changes)) & texts.keys()):
+        digest.update(hashlib.sha256(texts[name]).digest())
+    return digest.hexdigest()[:_SHOWN]
+
+
+def _words(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _words(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _words(item)
