@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.controller import cleanliness, references
 from orchestrator.controller.cleanliness import State, Thing
 from orchestrator.controller.threeway import read_held
+from orchestrator.controller.turn import sole_turn
 from orchestrator.core import patching
 from orchestrator.hosts.gputool import memory_command, parse_memory
 
@@ -63,7 +64,7 @@ def verify(
     """Raises `Busy` while another controller holds the tree."""
     from orchestrator.controller.hosts import host_place
 
-    with host_place(request, narrator) as (place, session):
+    with host_place(request, narrator) as (place, session), sole_turn(request.state, place.host_name, session.clock):
         session.connect()
         session.probe([])
         survey = session.connection.call("survey", {"root": session.layout.source})

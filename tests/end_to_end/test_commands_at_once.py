@@ -16,7 +16,7 @@ MARKER = {
 }
 
 
-@pytest.mark.parametrize("words", [["run"], ["host", "recover"], ["host", "forget"]])
+@pytest.mark.parametrize("words", [["run"], ["host", "verify"], ["host", "recover"], ["host", "forget"]])
 def test_a_command_does_not_take_over_from_one_that_lives(bench: Bench, words: list[str]) -> None:
     """Exit code 6 names the process at work; the first run ends as if nobody had come."""
     playbook = bench.write_playbook([MARKER])
