@@ -37,7 +37,7 @@ def create(
         output.emit_json({"lab": str(lab.root), "hosts": str(lab.hosts_file), "playbook": str(lab.playbook_file)})
     else:
         output.emit(f"lab: {lab.root}")
-        output.emit(f"try: orchestrator run {lab.playbook_file}")
+        output.emit(f"try: {_own_name()} run {lab.playbook_file}")
     return 0
 
 
@@ -60,5 +60,13 @@ def demo(
         output.emit_json({"lab": shown.lab, "playbook": shown.playbook, **summary_json(shown.summary)})
     else:
         show_summary(shown.summary)
-        output.emit(f"more: orchestrator finding list --state {Path(shown.summary.ledger).parent}")
+        output.emit(f"more: {_own_name()} finding list --state {Path(shown.summary.ledger).parent}")
     return 0
+
+
+def _own_name() -> str:
+    """How this program is called from here: by its name where that is found, else by its path."""
+    import shutil
+    import sys
+
+    return "orchestrator" if shutil.which("orchestrator") else sys.argv[0]
