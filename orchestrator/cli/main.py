@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import typer
 
@@ -49,12 +51,21 @@ def build_app() -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: runs one command and exits with the code of its kind."""
-    sys.exit(run_command(list(sys.argv[1:] if argv is None else argv)))
+    code = run_command(list(sys.argv[1:] if argv is None else argv))
+    if (
+        code == Interrupted.exit_code
+    ):  # one more Ctrl-C while Python leaves must not turn the code into a death by signal
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def run_command(words: list[str]) -> int:
     """Exit code of one command line. Errors are shown here and nowhere else."""
     as_json = "--json" in words
+    if not _has_working_directory():
+        gone = UsageError("the working directory does not exist any more", hint="change to one that does")
+        return diagnostics.show_error(gone, as_json=as_json)
     command = typer.main.get_command(build_app())
     try:
         result = command.main(args=words, prog_name="orchestrator", standalone_mode=False)
@@ -67,6 +78,14 @@ def run_command(words: list[str]) -> int:
     except Exception as error:
         return _library_error(error, as_json=as_json)
     return int(result) if isinstance(result, int) else 0
+
+
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _library_error(error: Exception, *, as_json: bool) -> int:

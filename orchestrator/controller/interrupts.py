@@ -29,7 +29,7 @@ class Interrupts:
         self._say = say
         self._requested = False
         self._waiting = False
-        self._pending = "nothing"
+        self._pending = ""
 
     @property
     def requested(self) -> bool:
@@ -82,7 +82,8 @@ class Interrupts:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._requested:
-            self._say(f"still pending: {self._pending}; this is not abandoned")
+            still = f"still pending: {self._pending}" if self._pending else "already stopping at the next safe moment"
+            self._say(f"{still}; this is not abandoned")
             return
         self._requested = True
         self._say(f"{signal.Signals(number).name}: stopping; the host is put back first")

@@ -86,3 +86,27 @@ def test_diagnose_names_the_cause_and_its_exit_code_says_whether_all_is_well(
     found = json.loads(capsys.readouterr().out)[1]
     assert found["category"] == "device_assert"
     assert found["cause_line"] in Path(crashed).read_text().splitlines()[found["cause_lineno"] - 1]
+
+
+def test_a_working_directory_that_was_deleted_is_a_usage_error(tmp_path: Path) -> None:
+    """Exit code 2 and a sentence, not a traceback."""
+    code = (
+        "import os, sys\nfrom orchestrator.cli.main import main\n"
+        "os.mkdir(sys.argv[1])\nos.chdir(sys.argv[1])\nos.rmdir(sys.argv[1])\nmain(['config', 'show'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "gone")], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "working directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_ctrl_c_while_python_leaves_keeps_the_exit_code() -> None:
+    """130 is what a caller sees, not a death by signal: the signal comes when everything has been said and done."""
+    code = (
+        "import atexit, os, signal, sys\nfrom orchestrator.cli import main as cli\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "cli.run_command = lambda words: 130\ncli.main([])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 130
+    assert done.stderr == ""

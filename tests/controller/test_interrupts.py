@@ -37,7 +37,9 @@ def test_a_second_signal_says_what_is_pending_and_abandons_nothing() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         with interrupts.retreating("revert, verify on gpu1"):
             os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
     assert "revert, verify on gpu1" in said[1]
+    assert "already stopping" in said[2]
 
 
 def test_the_handlers_found_are_put_back() -> None:
