@@ -98,9 +98,19 @@ def base_tps() -> float:
 
 
 def experiment(setting: Setting, gain: float, seed: str) -> tuple[Judgement, int]:
-    """One verdict, and the launches of both arms that it took."""
+    """One verdict, and the launches of both arms that it took. A screened win is measured again, in full."""
     machine = Machine(setting, Random(seed))
     stored = learn(machine) if setting.is_learned else None
+    said, launches = measure(machine, gain, stored, screening=True)
+    if said.screened and said.verdict is Verdict.improved:
+        said, more = measure(machine, gain, stored, screening=False)
+        launches += more
+    return said, launches
+
+
+def measure(machine: Machine, gain: float, stored: Noise | None, *, screening: bool) -> tuple[Judgement, int]:
+    """Launches as the controller makes them, until no more are wanted."""
+    setting = machine.setting
     arms: dict[str, list[LaunchValue]] = {"baseline": [], "treatment": []}
     while True:
         counts = len(arms["baseline"]), len(arms["treatment"])
@@ -112,6 +122,7 @@ def experiment(setting: Setting, gain: float, seed: str) -> tuple[Judgement, int
                 min_effect=MIN_EFFECT,
                 max_launches=setting.most,
                 stored=stored,
+                screening=screening,
             )
             if not said.needs_more:
                 return said, sum(counts)

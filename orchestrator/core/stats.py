@@ -137,6 +137,7 @@ def judge(
     stored: Noise | None = None,
     stored_treatment: Noise | None = None,
     drift_per_hour: float = 0.0,
+    screening: bool = True,
     alpha: float = 0.05,
 ) -> Judgement:
     """Compare the launches of two arms; the caller does so at every `is_look`.
@@ -145,14 +146,15 @@ def judge(
     `stored` is the between-launch noise of this host, target and metric (of the baseline, as A/A pairs show it); it
     stands in for the stated prior and is combined with what the arms show. `stored_treatment` is that of this
     treatment, where it is known. `drift_per_hour` widens the interval of launches that were not interleaved and have
-    times. `alpha` bounds the chance of a false keep over all looks up to `max_launches`.
+    times. `screening` False: measured in full, one launch of an arm is never enough. `alpha` bounds the chance of a
+    false keep over all looks up to `max_launches`.
     """
     if not baseline or not treatment:
         missing = "baseline" if not baseline else "treatment"
         return Judgement(Verdict.inconclusive, f"no valid launch of the {missing}", direction, needs_more=True)
     stores = _Stores(prior_between_cv, stored, stored_treatment)
     look = _look(baseline, treatment, stores, max_launches, alpha, drift_per_hour)
-    return _judgement(look, direction, min_effect, max_launches)
+    return _judgement(look, direction, min_effect, max_launches, is_open=look.fewest == 1 and not screening)
 
 
 def launches_needed(noise_cv: float, resolve: float, *, side: float = 0.025, limit: int = 100) -> int | None:
@@ -278,12 +280,13 @@ def _hours_apart(baseline: Sequence[LaunchValue], treatment: Sequence[LaunchValu
 # ---------------------------------------------------------------- the verdict
 
 
-def _judgement(look: _Look, direction: Direction, min_effect: float, max_launches: int) -> Judgement:
+def _judgement(look: _Look, direction: Direction, min_effect: float, max_launches: int, *, is_open: bool) -> Judgement:
+    """`is_open`: this look decides nothing."""
     gain = _relative(look.difference) * (1 if direction == "higher" else -1)
-    verdict = _verdict(look, direction, gain, min_effect)
+    verdict = Verdict.inconclusive if is_open else _verdict(look, direction, gain, min_effect)
     half = look.equivalence_half if verdict is Verdict.no_effect else look.half
     effect, low, high = (_relative(x) for x in (look.difference, look.difference - half, look.difference + half))
-    stop = _stop(look, direction, gain, verdict, min_effect, max_launches)
+    stop = None if is_open and max_launches > 1 else _stop(look, direction, gain, verdict, min_effect, max_launches)
     baseline = math.exp(look.level)
     is_decided = verdict is not Verdict.inconclusive
     more = None if is_decided else _more_launches(look, gain, min_effect, max_launches, is_interim=not stop)

@@ -204,3 +204,12 @@ def test_a_drifted_baseline_is_an_event_and_noise_is_not() -> None:
     assert moved.sentence.startswith("the baseline drifted: -5.7% since it was measured")
     assert not detect_drift([100, 101], [99.2], stored=Noise(0.01, 10)).has_drifted
     assert not detect_drift([100], [95]).has_drifted
+
+
+def test_a_screened_win_is_measured_in_full_before_it_is_kept() -> None:
+    """What one launch of each arm decides by screening stays open when it is to be measured in full."""
+    screened = look([100.0], [140.0])
+    assert (screened.verdict, screened.screened) == (Verdict.improved, True)
+    full = look([100.0], [140.0], screening=False)
+    assert (full.verdict, full.stop, full.needs_more) == (Verdict.inconclusive, None, True)
+    assert look([100.0, 101.0, 100.5], [140.0, 141.5, 139.0], screening=False).verdict is Verdict.improved
