@@ -225,8 +225,7 @@ class Guard:
 
     def _give_back(self, tree: Tree) -> None:
         self._tree = None
-        tree.beat(0.0)
-        tree.leave()
+        tree.give_back()
 
     def _end_agent(self) -> None:
         """A hung or stopped agent still holds the lock."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
@@ -19,7 +19,7 @@ _FILE_BYTES = 4096
 
 class Lease(NamedTuple):
     """`pid` is the controller's, `host_pid` and `start_ticks` are the agent's; `role` is agent or guard; `since_s` is
-    wall clock, `deadline_s` CLOCK_BOOTTIME, both in seconds."""
+    wall clock, `deadline_s` CLOCK_BOOTTIME, both in seconds. `claims` are the files of what is held beside the tree."""
 
     token: str
     name: str
@@ -31,6 +31,7 @@ class Lease(NamedTuple):
     boot_id: str
     since_s: float
     deadline_s: float
+    claims: Sequence[str] = ()
 
     def is_valid(self, boot_id: str, now_s: float) -> bool:
         return self.boot_id == boot_id and now_s < self.deadline_s
@@ -85,13 +86,14 @@ def busy(lease: Optional[Lease], now_s: float, wall_s: float) -> AgentError:
     if lease is None:
         facts = {"holder": "unknown", "since": "unknown", "until": "unknown", "host_pid": "unknown"}
         return AgentError("busy", "another agent holds the tree", facts, "it may be reached by another route")
-    until = _wall(wall_s + lease.deadline_s - now_s)
-    facts = {"holder": lease.name, "since": _wall(lease.since_s), "until": until, "host_pid": str(lease.host_pid)}
+    until = wall_time(wall_s + lease.deadline_s - now_s)
+    facts = {"holder": lease.name, "since": wall_time(lease.since_s), "until": until, "host_pid": str(lease.host_pid)}
     if lease.role == "guard":
         return AgentError("busy", "the guard is undoing what a silent controller left", facts, "try again in a moment")
     hint = f"it is free when {lease.name} is done, or at {until} when it stays silent"
     return AgentError("busy", f"{lease.name} holds the tree until {until}", facts, hint)
 
 
-def _wall(seconds: float) -> str:
+def wall_time(seconds: float) -> str:
+    """A moment in UTC, for people."""
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

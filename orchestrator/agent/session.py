@@ -46,6 +46,7 @@ class Session:
             journal_dir=request.get("journal_dir"),
             kill_agent=self._kill_agent,
             boot_id=boot,
+            resources=[str(resource) for resource in request.get("resources") or ()],
         )
         self._link: Optional[GuardLink] = None
         self._server: Optional[Server] = None

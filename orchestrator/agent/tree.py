@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from orchestrator.agent import state
 from orchestrator.agent.changes import Changes, os_errors
+from orchestrator.agent.claims import Claims
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.identity import xattrs_digest
@@ -16,8 +17,8 @@ from orchestrator.agent.lease import Lease, LeaseFile, busy, own_start_ticks, re
 from orchestrator.agent.manifest import Manifest
 from orchestrator.agent.preflight import Place, is_below
 from orchestrator.agent.proof import Proof
+from orchestrator.agent.taking import PATIENCE_S, is_held_error, take_lock, take_lock_as_guard
 
-_PATIENCE_S = 5.0  # for an agent that was just ended
 _GUARD_LEASE_S = 600.0
 
 
@@ -36,6 +37,7 @@ class Tree:
         lock: state.Lock,
         lease: Lease,
         clock: Callable[[], float],
+        claims: Claims,
         journal_dir: Optional[str] = None,
     ) -> None:
         """With the lock taken: opens lease file and journal, and begins a new epoch."""
@@ -43,6 +45,7 @@ class Tree:
         self._place = place
         self._lock = lock
         self._clock = clock
+        self._claims = claims
         self._is_left = False
         self._lease_s = lease.deadline_s - clock()
         self._lease_file = LeaseFile(fs, os.path.join(place.state_dir, "lease"))
@@ -63,7 +66,8 @@ class Tree:
     def _begin(self, lease: Lease) -> Lease:
         old = self._lease_file.read()
         epoch = 1 + max(self._changes.history.epoch, old.epoch if old is not None else 0)
-        lease = lease._replace(epoch=epoch)
+        self._claims.inherit(old.claims if old is not None else ())
+        lease = lease._replace(epoch=epoch, claims=self._claims.paths)
         self.note("LEASE", {"epoch": epoch, "root": self.root, "boot_id": lease.boot_id, "name": lease.name})
         self._lease_file.write(lease)
         return lease
@@ -82,9 +86,11 @@ class Tree:
         journal_dir: Optional[str] = None,
         kill_agent: Callable[[Dict[str, Any]], bool],
         boot_id: str,
+        resources: Sequence[str] = (),
         clock: Callable[[], float] = boottime_s,
     ) -> Tree:
-        """Takes the tree for `holder` (token, name, pid), or raises `busy` with who has it, since and until when.
+        """Takes the tree for `holder` (token, name, pid), or raises `busy` with who has it, since and until when; the
+        `resources` (device:PATH, port:NUMBER) with it.
 
         `kill_agent` gets {pid, start_ticks, boot_id} of an agent of the same holder that still has the lock; it checks
         that identity, ends the process and says whether it is gone. `clock` gives CLOCK_BOOTTIME in seconds.
@@ -97,8 +103,9 @@ class Tree:
             state_dir = state.find_state_dir(fs, real, found) or state.make_state_dir(fs, real, found)
             lock = state.Lock(fs, real, state_dir)
             try:
-                _take_lock(fs, lock, state_dir, lease, kill_agent, now_s)
-                return cls._start(fs, real, guarded, state_dir, lock, lease, clock, journal_dir)
+                take_lock(fs, lock, state_dir, lease, kill_agent, now_s)
+                claims = Claims.take(fs, state_dir, lease, resources, now_s)
+                return cls._start(fs, real, guarded, state_dir, lock, lease, clock, claims, journal_dir)
             except BaseException:
                 lock.close()
                 raise
@@ -114,7 +121,7 @@ class Tree:
         *,
         boot_id: str,
         clock: Callable[[], float] = boottime_s,
-        patience_s: float = _PATIENCE_S,
+        patience_s: float = PATIENCE_S,
     ) -> Tree:
         """Takes the tree for the guard of `epoch`, whose lease has run out and whose agent has been ended.
 
@@ -124,10 +131,11 @@ class Tree:
             real = fs.resolve(root)
             lock = state.Lock(fs, real, state_dir)
             try:
-                old = _take_lock_as_guard(fs, lock, state_dir, epoch, boot_id, clock, patience_s)
+                old = take_lock_as_guard(fs, lock, state_dir, epoch, boot_id, clock, patience_s)
                 lease = old._replace(host_pid=os.getpid(), start_ticks=own_start_ticks(), role="guard")
                 lease = lease._replace(deadline_s=clock() + _GUARD_LEASE_S)
-                return cls._start(fs, real, guarded, state_dir, lock, lease, clock, None)
+                claims = Claims(fs, state_dir)
+                return cls._start(fs, real, guarded, state_dir, lock, lease, clock, claims, None)
             except BaseException:
                 lock.close()
                 raise
@@ -142,12 +150,17 @@ class Tree:
         lock: state.Lock,
         lease: Lease,
         clock: Callable[[], float],
+        claims: Claims,
         journal_dir: Optional[str],
     ) -> Tree:
-        state.furnish(fs, state_dir)
-        fresh_xattrs = xattrs_digest(fs.xattrs(os.path.join(state_dir, "lock")))
-        place = Place(root, tuple(_resolve_guarded(fs, path) for path in guarded), state_dir, fresh_xattrs)
-        return cls(fs, place, lock, lease, clock, journal_dir)
+        try:
+            state.furnish(fs, state_dir)
+            fresh_xattrs = xattrs_digest(fs.xattrs(os.path.join(state_dir, "lock")))
+            place = Place(root, tuple(_resolve_guarded(fs, path) for path in guarded), state_dir, fresh_xattrs)
+            return cls(fs, place, lock, lease, clock, claims, journal_dir)
+        except BaseException:
+            claims.drop()
+            raise
 
     def close(self) -> None:
         """Gives the tree back; `dirty` while a change or a launch is open."""
@@ -156,7 +169,15 @@ class Tree:
             raise AgentError("dirty", "a launch is still open", {"launch": json.dumps(self.open_launch())})
         self.note("CLOSED", {"epoch": self.epoch})
         with os_errors("close"):
-            self._lease_file.write(self._lease._replace(deadline_s=0.0))
+            self._lease_file.write(self._lease._replace(deadline_s=0.0, claims=()))
+            self._claims.release()
+        self.leave()
+
+    def give_back(self) -> None:
+        """What the guard does when it is done: lease and claims end, whatever is still open."""
+        self.beat(0.0)
+        with os_errors("close"):
+            self._claims.release()
         self.leave()
 
     def leave(self) -> None:
@@ -168,6 +189,7 @@ class Tree:
             self._is_left = True
             self._journal.close()
             self._lease_file.close()
+            self._claims.drop()
             self._lock.close()
 
     @classmethod
@@ -190,7 +212,7 @@ class Tree:
                 lease = read_lease(fs, os.path.join(state_dir, "lease"))
                 is_held = lease is not None and lease.is_valid(boot_id or read_boot_id(), clock())
                 if is_held or not lock.try_take():
-                    raise _is_held_error(lease, state_dir)
+                    raise is_held_error(lease, state_dir)
                 state.refuse_open(fs, state_dir)
                 return state.remove(fs, state_dir)
             finally:
@@ -250,6 +272,7 @@ class Tree:
         self._lease = self._lease._replace(deadline_s=self._clock() + self._lease_s)
         with os_errors("beat"):
             self._lease_file.write(self._lease)
+            self._claims.write(self._lease)
         return self._lease.deadline_s
 
     def _fence(self) -> None:
@@ -335,51 +358,6 @@ class Tree:
 def read_boot_id() -> str:
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
-
-
-def _take_lock(
-    fs: Fs,
-    lock: state.Lock,
-    state_dir: str,
-    mine: Lease,
-    kill_agent: Callable[[Dict[str, Any]], bool],
-    now_s: float,
-) -> None:
-    """Takes the lock, or raises `busy`: against another agent, and against a lease that still runs."""
-    lease_path = os.path.join(state_dir, "lease")
-    if not lock.try_take():
-        lease = read_lease(fs, lease_path)
-        is_mine = lease is not None and (lease.token, lease.boot_id) == (mine.token, mine.boot_id)
-        if lease is None or not is_mine:
-            raise busy(lease, now_s, mine.since_s)
-        if lease.role == "agent" and not kill_agent(lease.agent()):
-            raise busy(lease, now_s, mine.since_s)
-        if not lock.take(_PATIENCE_S):
-            raise busy(lease, now_s, mine.since_s)
-    lease = read_lease(fs, lease_path)
-    if lease is not None and lease.token != mine.token and lease.is_valid(mine.boot_id, now_s):
-        raise busy(lease, now_s, mine.since_s)
-
-
-def _take_lock_as_guard(
-    fs: Fs,
-    lock: state.Lock,
-    state_dir: str,
-    epoch: int,
-    boot_id: str,
-    clock: Callable[[], float],
-    patience_s: float,
-) -> Lease:
-    is_taken = lock.take(patience_s)
-    lease = read_lease(fs, os.path.join(state_dir, "lease"))
-    if not is_taken or lease is None or lease.epoch != epoch or lease.is_valid(boot_id, clock()):
-        raise busy(lease, clock(), fs.now_ns() / 1e9)
-    return lease
-
-
-def _is_held_error(lease: Optional[Lease], state_dir: str) -> AgentError:
-    facts = {"holder": lease.name if lease else "unknown", "state_dir": state_dir}
-    return AgentError("refused", "somebody holds the tree", facts)
 
 
 def _resolve_guarded(fs: Fs, path: str) -> str:

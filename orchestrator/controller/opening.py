@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.changesets import change_facts
+from orchestrator.controller.claims import resources_of
 from orchestrator.controller.session import refuse_read_only
 from orchestrator.controller.threeway import recover_or_report
 
@@ -38,8 +39,12 @@ def open_host(session: HostSession, prepared: Prepared, run_id: int) -> Opened:
     """Raises `Busy` when somebody holds the host, `Dirty` when an earlier run's remains cannot be put back."""
     refuse_read_only(session.name, session.host)
     _timed(session, "connect", session.connect, str(session.host.route))
+    patterns = list(session.host.gpu_devices)
+    devices = session.connection.submit("glob", {"patterns": patterns})
     _timed(session, "probe", lambda: session.probe(packages_of(prepared.playbook)))
-    reply = _timed(session, "open", session.open_tree)
+    there = [path for pattern in patterns for path in devices.result(60.0)[pattern]]
+    wanted = resources_of(there, session.target.gpus, session.target.port)
+    reply = _timed(session, "open", lambda: session.open_tree(wanted))
     recover_remains(session, reply, prepared.ledger, run_id)
     _timed(session, "reap", session.reap)
     snapshot = _timed(session, "snapshot", session.snapshot)

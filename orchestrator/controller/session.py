@@ -7,7 +7,7 @@ import os
 import posixpath
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.treatment import Layout
@@ -144,9 +144,11 @@ class HostSession:
             is_site_ours_to_edit=facts.is_sitecustomize_inside_environment,
         )
 
-    def open_tree(self) -> dict[str, Any]:
-        """Take the lease. Raises `Busy` when somebody else holds it."""
-        reply = self.connection.call("open", self._open_request(self.guarded_paths()))
+    def open_tree(self, resources: Iterable[str] = ()) -> dict[str, Any]:
+        """Take the lease, and claim `resources`. Raises `Busy` when somebody else holds one of them."""
+        request = self._open_request(self.guarded_paths())
+        request["resources"] = list(resources)
+        reply = self.connection.call("open", request)
         self._is_open = True
         self._start_heartbeat()
         return reply
