@@ -19,6 +19,7 @@ import orchestrator
 PACKAGE = Path(orchestrator.__file__).resolve().parents[1]
 """Where the agent's code is imported from: another copy of it is tested by importing that one."""
 PATIENCE_S = 20.0
+_LOOK_S = 0.05
 _RUN = "from orchestrator.agent.main import run_agent; sys.exit(run_agent(0, 1))"
 
 
@@ -60,6 +61,8 @@ class Agent:
         self._data = b""
         self._number = 0
         self.events: list[dict[str, Any]] = []
+        self.is_given_up: Callable[[], bool] = lambda: False
+        """Asked while waiting for an answer: true ends the wait as if it were too late."""
 
     @property
     def pid(self) -> int:
@@ -114,8 +117,10 @@ class Agent:
     def _take(self, deadline: float) -> dict[str, Any]:
         while len(self._data) < 4 or len(self._data) < 4 + struct.unpack(">I", self._data[:4])[0]:
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or not select.select([self._out], [], [], left_s)[0]:
+            if left_s <= 0 or self.is_given_up():
                 raise TooLate(f"no answer of the agent; {self.last_words()}")
+            if not select.select([self._out], [], [], min(left_s, _LOOK_S))[0]:
+                continue
             block = os.read(self._out.fileno(), 1 << 16)
             if not block:
                 raise AgentEnded(self.last_words())

@@ -10,11 +10,11 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.agent.fs import Fs
-from orchestrator.agent.lease import Lease, read_lease
+from orchestrator.agent.journal import decode
 from tests.faults.agents import Agent, AgentEnded, AgentError, TooLate, processes_of, wait_until
 from tests.faults.examining import Story, Verdict, ask_to_recover, examine, recover
 from tests.faults.scenery import Scene, torn
@@ -45,9 +45,23 @@ def _name_of(pid: int) -> str:
         return ""
 
 
-def lease_of(scene: Scene) -> Lease | None:
+@dataclass(frozen=True)
+class LeaseSeen:
+    """What the lease file says, read without the agent's classes."""
+
+    role: str
+    deadline_s: float
+
+    @property
+    def is_over(self) -> bool:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) >= self.deadline_s
+
+
+def lease_of(scene: Scene) -> LeaseSeen | None:
     state_dir = scene.state_dir
-    return read_lease(Fs(), str(state_dir / "lease")) if state_dir is not None else None
+    path = state_dir / "lease" if state_dir is not None else None
+    found = decode(path.read_bytes()) if path is not None and path.exists() else None
+    return LeaseSeen(found[0].data["role"], found[0].data["deadline_s"]) if found is not None else None
 
 
 def await_guard(scene: Scene) -> None:
@@ -55,13 +69,9 @@ def await_guard(scene: Scene) -> None:
 
     def is_done() -> bool:
         history, lease = scene.history(), lease_of(scene)
-        return history.open is None and history.launch is None and lease is not None and lease.deadline_s <= _now_s()
+        return history.open is None and history.launch is None and lease is not None and lease.is_over
 
     wait_until(is_done, "the guard undoes everything", _UNDONE_S)
-
-
-def _now_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 # -- the guard's own calls -------------------------------------------------------------------------------------------
@@ -162,7 +172,7 @@ def _settle(scene: Scene, guard: int, is_said_clean: bool) -> Verdict:
     if is_said_clean and not _is_alive(guard):
         return examine(scene, Verdict())
     lease = lease_of(scene)
-    is_over = lease is not None and lease.deadline_s <= _now_s()
+    is_over = lease is not None and lease.is_over
     if _is_alive(guard) and (is_over or (lease is not None and lease.role == "guard")):
         busy = _is_busy(scene)
         os.kill(guard, signal.SIGCONT)
@@ -257,6 +267,7 @@ def stop_agent(base: Path, point: Point) -> Verdict:
     fault = Fault(point, "STOP")
     agent = Agent(base)
     tracer = Tracer(agent.line_thread(), base / "strace", fault.arguments(base))
+    agent.is_given_up = lambda: "SIGSTOP" in tracer.log()
     try:
         story = Story(scene, agent)
         try:
@@ -298,10 +309,16 @@ def _answer_or_stop(agent: Agent) -> None:
 
 
 def _after_stop(scene: Scene, agent: Agent) -> Verdict:
-    is_guarded = any(_name_of(pid) == "orc-guard" for pid in processes_of(str(scene.base)))
-    if is_guarded:
+    if any(_name_of(pid) == "orc-guard" for pid in processes_of(str(scene.base))):
         await_guard(scene)
-    return recover_impatiently(scene)
+        return recover_impatiently(scene)
+    first = ask_to_recover(scene, Agent(scene.base, shim=IMPATIENT))
+    if agent.process.poll() is None:  # it hangs in `open`, with the lock but without a lease yet: nothing was changed
+        assert not first or "busy" in first[0], first
+        agent.signal(signal.SIGCONT)
+        agent.leave()
+        return recover(scene)
+    return examine(scene, Verdict(stuck=first))
 
 
 # -- silence in every state ----------------------------------------------------------------------------------------
@@ -324,7 +341,7 @@ def silence(base: Path, state: str, who: str, is_guard_killed: bool) -> Verdict:
         agent.signal(signal.SIGSTOP)
     lease = lease_of(scene)
     assert lease is not None
-    wait_until(lambda: _now_s() > lease.deadline_s, "the lease ends")
+    wait_until(lambda: lease.is_over, "the lease ends")
     if has_guard and not is_guard_killed:
         await_guard(scene)
         agent.kill()

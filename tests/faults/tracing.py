@@ -65,7 +65,7 @@ class Fault:
         effect = f"signal={self.what}" if self.what in ("KILL", "STOP") else f"error={self.what}"
         if point.path is not None:
             when = f"{point.number}{'+' if self.for_ever else ''}"
-            path = point.path.replace("STATE", _state_name(base)).replace("BASE", str(base))
+            path = _put_in(point.path, base)
             return ["-P", path, "-e", "trace=openat", "-e", f"inject=openat:{effect}:when={when}"]
         if not self.for_ever:
             return ["-e", f"trace={point.call}", "-e", f"inject={point.call}:{effect}:when={point.number}"]
@@ -140,7 +140,7 @@ def parse_points(text: str, base: Path) -> list[Point]:
             path = _path_of(rest)
             opened[path] += 1
             if "O_CREAT" in rest or "O_TRUNC" in rest:
-                generic = path.replace(_state_name(base), "STATE").replace(str(base), "BASE")
+                generic = _take_out(path, base)
                 points.append(Point(call, opened[path], generic, shown, True, tuple(counts.items())))
             continue
         number = counts[call] + 1
@@ -155,6 +155,16 @@ def _state_name(base: Path) -> str:
     """The name that the agent gives the state directory: by device and inode of the root."""
     root = os.stat(base / "work" / "tree")
     return f".orchestrator-{root.st_dev:x}-{root.st_ino:x}"
+
+
+def _put_in(path: str, base: Path) -> str:
+    work = str((base / "work").resolve())
+    return path.replace("STATE", _state_name(base)).replace("WORK", work).replace("BASE", str(base))
+
+
+def _take_out(path: str, base: Path) -> str:
+    work = str((base / "work").resolve())
+    return path.replace(_state_name(base), "STATE").replace(work, "WORK").replace(str(base), "BASE")
 
 
 def _is_memory(rest: str) -> bool:
