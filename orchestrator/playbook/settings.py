@@ -12,6 +12,7 @@ from orchestrator.core.units import parse_duration
 from orchestrator.core.versions import BadVersion, satisfies
 from orchestrator.errors import Problem
 from orchestrator.playbook.document import Document, KeyPath
+from orchestrator.playbook.targets import check_flags, check_targets
 
 _ONE_HOST = "one controller tunes one host: the journal, the lease and the proof cover one machine"
 _SPANS = {"nnodes": 1, "node-rank": 0}
@@ -27,10 +28,12 @@ def check_settings(document: Document) -> Iterator[Problem]:
     for path, value in _walk(document.data, ()):
         if isinstance(value, dict) and path[-1:] == ("args",):
             yield from _flags(document, path, value)
+            yield from check_flags(document, path, value)
         if isinstance(value, list) and path[-1:] == ("launch",):
             yield from _launch(document, path, value)
         if path[-1:] and path[-1] in _POSITIVE and _is_zero(value):
             yield document.problem(f"`{path[-1]}` must be more than nothing", path)
+    yield from check_targets(document)
     yield from _direction(document)
     yield from _requirements(document)
     yield from _paths(document)
