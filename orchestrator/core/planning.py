@@ -54,6 +54,32 @@ def family_odds(wins: int, losses: int) -> float:
     return (wins + 1) / (wins + losses + 2)
 
 
+def weigh(
+    id: str,
+    *,
+    expected: float | None,
+    ceiling: float | None = None,
+    record: tuple[int, int] = (0, 0),
+    lever_odds: float | None = None,
+    probe_factor: float = 1.0,
+    cost_s: float = 3600.0,
+    after: Sequence[str] = (),
+) -> Candidate:
+    """A candidate from everything that is known of it.
+
+    `expected` and `ceiling` are gains (the latter from the latency budget, which caps the former); `record` counts
+    wins and losses of its family; `lever_odds` is what measured effects say of the lever it pulls, and counts as one
+    more opinion; `probe_factor`, at most 1, is what a probe left of its odds; `cost_s` is a measured cost.
+    """
+    gain = expected
+    if ceiling is not None:
+        gain = ceiling / 2 if expected is None else min(expected, ceiling)
+    odds = family_odds(*record)
+    if lever_odds is not None:
+        odds = (odds + lever_odds) / 2
+    return Candidate(id, gain, odds * min(1.0, probe_factor), cost_s, tuple(after))
+
+
 def rank(candidates: Sequence[Candidate], *, decided: Collection[str] = ()) -> list[Ranked]:
     """The order in which to try them; equal scores keep the order given.
 
@@ -178,12 +204,16 @@ def _judge_due(name: str, past: Sequence[Past], now: Mapping[str, str | None], *
 
 @dataclass(frozen=True)
 class Member:
-    """A hypothesis in its family; `verdict` None while none holds. `why` explains a member that was not tried."""
+    """A hypothesis in its family; `verdict` None while none holds. `why` explains a member that was not tried.
+
+    `depends_on`: the facts of its finding, from which what the members of a closed family have in common is told.
+    """
 
     id: str
     family: str
     verdict: Verdict | None = None
     why: str = ""
+    depends_on: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -223,7 +253,27 @@ def _announcement(family: str, group: Sequence[Member], following: str | None) -
         sentence = f"family {family} is closed except {exceptions} (tried: {tried})"
     else:
         sentence = f"family {family} is closed (tried: {tried})"
+    common = _in_common(failed)
+    if common:
+        sentence += f"; all of them depend on {common}"
     return f"{sentence}; next family: {following}" if following else sentence
+
+
+def family_record(members: Iterable[Member], family: str) -> tuple[int, int]:
+    """(wins, losses) of a family; what could not be decided counts as neither."""
+    verdicts = [m.verdict for m in members if m.family == family]
+    wins = sum(v is Verdict.improved for v in verdicts)
+    skipped = UNDECIDED_VERDICTS | OPEN_VERDICTS | {Verdict.improved, None}
+    return wins, sum(v not in skipped for v in verdicts)
+
+
+def _in_common(failed: Sequence[Member]) -> str:
+    """The facts that every failed member depends on, with the value they all saw."""
+    if len(failed) < 2:
+        return ""
+    first, *others = (m.depends_on for m in failed)
+    shared = [(name, value) for name, value in first.items() if all(o.get(name) == value for o in others)]
+    return ", ".join(f"{name} {value}" for name, value in shared if value != "absent")
 
 
 # ---------------------------------------------------------------- preconditions

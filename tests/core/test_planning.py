@@ -16,8 +16,10 @@ from orchestrator.core.planning import (
     due,
     evaluate,
     family_odds,
+    family_record,
     members_alone,
     rank,
+    weigh,
 )
 from orchestrator.core.records import Verdict
 from orchestrator.errors import PlaybookError, UsageError
@@ -239,3 +241,38 @@ def test_innocent_members_of_a_failed_bundle_return_first() -> None:
     assert [a.member for a in alone] == ["channels", "patch"]
     assert "never measured alone" in alone[0].reason
     assert alone[1].reason.startswith("suspected")
+
+
+# ---------------------------------------------------------------- what is known of a candidate
+
+
+def test_a_candidate_is_weighed_by_all_that_is_known() -> None:
+    """Expectation capped by the budget, odds from family and lever, halved by a probe that never raises them."""
+    said = weigh("ep", expected=0.8, ceiling=0.4, record=(0, 4), lever_odds=0.5, probe_factor=0.5, cost_s=600)
+    assert said.gain == 0.4
+    assert said.odds == pytest.approx((1 / 6 + 0.5) / 2 / 2)
+    assert weigh("x", expected=None, ceiling=0.3).gain == 0.15
+    assert weigh("x", expected=0.1).odds == weigh("x", expected=0.1, probe_factor=3.0).odds == 0.5
+
+
+def test_a_familys_record_counts_wins_and_losses_only() -> None:
+    """What is not applicable, undecided, contaminated or open is neither."""
+    verdicts = ["improved", "crashed", "regressed", "not_applicable", "inconclusive", "invalid", None]
+    members = [Member(str(i), "f", Verdict(v) if v else None) for i, v in enumerate(verdicts)]
+    assert family_record([*members, Member("other", "g", Verdict.improved)], "f") == (1, 2)
+
+
+def test_a_closed_family_says_what_its_members_have_in_common() -> None:
+    """Four ways to reduce failed on the same architecture: the announcement names it, and what comes next."""
+    arch = {"gpu_arch": "12.0", "mscclpp": "absent"}
+    members = [
+        Member("fusion", "all-reduce", Verdict.crashed, depends_on={**arch, "flashinfer-python": "0.6.1"}),
+        Member("symm", "all-reduce", Verdict.crashed, depends_on={**arch, "torch": "2.9"}),
+        Member("mscclpp", "all-reduce", Verdict.not_applicable, "not installed"),
+        Member("ep", "fewer-calls"),
+    ]
+    [closed] = closed_families(members, ["ep"])
+    assert closed.sentence == (
+        "family all-reduce is closed except mscclpp: not installed (tried: fusion crashed, symm crashed);"
+        " all of them depend on gpu_arch 12.0; next family: fewer-calls"
+    )
