@@ -10,7 +10,7 @@ import stat as stat_bits
 import sys
 from typing import Any, Dict, Iterable, Iterator, NamedTuple, Set, Tuple
 
-from orchestrator.agent import processes
+from orchestrator.agent import containers, ports, processes, programs
 
 _LISTEN = "0A"
 
@@ -180,17 +180,22 @@ def listening_ports(among: Iterable[int]) -> Dict[int, Set[int]]:
 
 
 def _ports(listeners: Iterable[Listener], holding: Holding) -> Dict[int, Set[int]]:
-    ports: Dict[int, Set[int]] = {}
+    found: Dict[int, Set[int]] = {}
     for one in listeners:
         for pid in holding.inodes.get(one.inode, ()):
-            ports.setdefault(pid, set()).add(one.port)
-    return ports
+            found.setdefault(pid, set()).add(one.port)
+    return found
 
 
 def find_processes(
-    devices: Iterable[str], port: int | None, run_ids: Iterable[str], guard: processes.Identity | None
+    devices: Iterable[str],
+    port: int | None,
+    run_ids: Iterable[str],
+    guard: processes.Identity | None,
+    also: Iterable[int] = (),
 ) -> Dict[str, Any]:
-    """The reply to `processes`: holders, owners of the port, carriers of a run id, and all their ancestors.
+    """The reply to `processes`: holders, owners of the port, carriers of a run id, those of `also` that live, and all
+    their ancestors.
 
     `unreadable` are pids whose descriptors are not shown to us: they may hold anything, which is not "free".
     """
@@ -200,10 +205,18 @@ def find_processes(
     listens = _ports(listeners, holding)
     view = processes.take_view(guard, holding.devices, listens, holding.unreadable)
     found = set(holding.devices) | (set(listens) if port is not None else set())
+    found |= set(also) & set(view.table)
     ids = set(run_ids)
     if ids:
         found |= {pid for pid in view.table if (processes.read_environ(pid) or {}).get(processes.RUN_ID) in ids}
     for pid in list(found):
         found |= processes.ancestors(view.table, pid)
     hidden = sorted(holding.unreadable & set(view.table))
-    return {"processes": processes.describe(found, view), "unreadable": hidden}
+    shown = [
+        {**p, "container": containers.container_of(p["pid"]), "program": programs.program_of(p["pid"])}
+        for p in processes.describe(found, view)
+    ]
+    reply: Dict[str, Any] = {"processes": shown, "unreadable": hidden}
+    if port is not None:
+        reply["port"] = ports.look_at_port(port, listeners, holding)
+    return reply

@@ -16,6 +16,7 @@ from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.manifest import manifest
 from orchestrator.agent.nursery import Nursery
+from orchestrator.agent.processes import Identity
 from orchestrator.agent.rpc import Dispatcher, FrameError, Handle, Route, Wire
 from orchestrator.agent.session import Session
 from orchestrator.agent.tree import Tree
@@ -93,6 +94,7 @@ class Agent:
             "acknowledge": self._with_tree(Session.acknowledge),
             "launch": self._with_tree(Session.launch),
             "stop": self._with_tree(Session.stop),
+            "sweep": self._with_tree(Session.sweep),
             "recover": self._with_tree(Session.recover),
             "close": self._close,
         }
@@ -137,10 +139,16 @@ class Agent:
         session = self._session
         identity = session.guard_identity if session is not None else None
         port = request.get("port")
+        facts = session.journal_facts() if session is not None else {}
+        known = [Identity(**one) for one in facts.get("journal_identities", ())]
         found = holders.find_processes(
-            request["devices"], int(port) if port is not None else None, request.get("run_ids") or (), identity
+            request["devices"],
+            int(port) if port is not None else None,
+            {*(request.get("run_ids") or ()), *facts.get("journal_run_ids", ())},
+            identity,
+            also={*(request.get("pids") or ()), *(one.pid for one in known if processes.is_alive(one, self._boot))},
         )
-        return {**found, **session.journal_facts()} if session is not None else found
+        return {**found, **facts}
 
     def _manifest(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         """What lies there now; our own state directory, where it lies inside, is left out."""

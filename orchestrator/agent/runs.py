@@ -42,6 +42,17 @@ class Run:
         since_boot_s = int(record.get("since_ticks") or 0) / processes.TICKS_PER_S
         return time.time() - processes.boottime_s() + since_boot_s
 
+    def save_record(self, record: Mapping[str, Any]) -> None:
+        """What a later sweep needs to know: the journal forgets launches that are over. A help and no condition."""
+        try:
+            self._save("launch.json", {name: record[name] for name in ("tmp", "since_ticks", "boot_id")})
+        except OSError as error:
+            print(f"not noted where {self.launch_id} keeps its files: {error}", file=sys.stderr)
+
+    def read_record(self) -> Dict[str, Any] | None:
+        """None for a launch that got no further than its directory."""
+        return self._load("launch.json")
+
     def save_exit(self, end: Mapping[str, Any]) -> None:
         self._save("exit.json", end)
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from orchestrator.agent import decode, ending, processes, ready
+from orchestrator.agent import decode, ending, processes, ready, sweeping
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardlink import GuardLink
@@ -239,6 +239,7 @@ class Session:
             "since_ticks": since_ticks,
             "tmp": tmp,
         }
+        run.save_record(record)
         self.tree.note("LAUNCH_INTENT", record)
         started = self._start(link, record, env)
         record.update(started)
@@ -336,6 +337,10 @@ class Session:
         verdict = self.tree.verify() if self.tree.found is not None else None
         reply = {"state": result["state"], "did": [*did, *result["did"]], "report": result["report"], "verify": verdict}
         return {**reply, "survivors": survivors}
+
+    def sweep(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        launch = self.tree.open_launch()
+        return sweeping.sweep_dead(self.tree.state_dir, self._boot, launch["launch_id"] if launch else None)
 
     def close(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         if not self._is_anything_open() and self._link is not None and self._link.is_alive:

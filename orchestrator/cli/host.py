@@ -164,26 +164,37 @@ def release(
 
 def reap(
     host: Name,
+    policy: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--policy", metavar="ours|engine", help="Instead of the inventory's `reap`."),
+    ] = None,
+    pids: Annotated[
+        list[int], typer.Option("--pid", metavar="PID", help="End this process as well, whoever it belongs to.")
+    ] = [],  # noqa: B006 - typer reads it as the default
     hosts: options.Hosts = None,
     state: options.State = None,
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> int:
-    """List who holds the GPUs and the port; with --yes, end those that the host's policy allows.
+    """List who holds the GPUs and the port; with --yes, end those that the policy allows and wait for the memory.
 
-    Example: orchestrator host reap gpu1
+    Example: orchestrator host reap gpu1 --policy engine --yes
     """
-    from orchestrator.controller.hosts import holders
+    from orchestrator.controller.holders import holders
 
-    listed = holders(_request(host, state, hosts, yes=yes), diagnostics.narrator(), end=yes)
+    if policy not in (None, "ours", "engine") or (policy and pids):
+        raise UsageError("--policy is ours or engine; --pid stands alone", facts={"policy": str(policy)})
+    chosen = tuple(pids) if pids else policy
+    seen = holders(_request(host, state, hosts, yes=yes), diagnostics.narrator(), chosen=chosen)
     if as_json:
-        output.emit_json({"host": host, "ended": yes, "holders": [vars(h) for h in listed]})
+        output.emit_json(seen.as_json())
         return 0
-    rows = [
-        (h.pid, h.user, f"{h.age_s:.0f} s", ", ".join(h.holds), "end" if h.would_end else "leave", h.why, h.command)
-        for h in listed
-    ]
-    output.emit_table(("pid", "user", "age", "holds", "", "why", "command"), rows)
+    output.emit_table(
+        ("pid", "user", "age", "GPU MiB", "RSS MiB", "container", "holds", "", "why", "command"),
+        [h.row() for h in seen.holders],
+    )
+    for sentence in (*seen.absent, *seen.sentences()):
+        output.emit(sentence)
     return 0
 
 

@@ -43,19 +43,6 @@ class Recovery:
     proof: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Holder:
-    """Somebody on our GPUs or port, and what would become of it."""
-
-    pid: int
-    user: str
-    age_s: float
-    command: str
-    holds: tuple[str, ...]
-    would_end: bool
-    why: str
-
-
 def examine(request: HostRequest, narrator: Narrator) -> tuple[list[Step], dict[str, Any]]:
     """The route step by step, and the fingerprint when its end was reached."""
     from orchestrator.hosts.doctor import examine as walk
@@ -95,22 +82,6 @@ def recover(request: HostRequest, narrator: Narrator) -> Recovery:
         return Recovery(place.host_name, "clean", did, proof)
 
 
-def holders(request: HostRequest, narrator: Narrator, *, end: bool) -> list[Holder]:
-    """Who is on our GPUs and port. With `end`, those that the policy allows are ended."""
-    from orchestrator.controller.reap import end_allowed, look
-
-    with open_host_tree(request, narrator) as (_, session, _reply):
-        processes, decisions = look(session)
-        listed = [
-            Holder(p.pid, p.user, p.age_s, " ".join(p.cmdline), _holds(p.devices, p.listens), d.end, d.why)
-            for p, d in zip(processes, decisions, strict=True)
-        ]
-        if end:
-            refuse_read_only(session.name, session.host)
-            end_allowed(session, decisions)
-        return listed
-
-
 def forget(request: HostRequest, narrator: Narrator) -> list[str]:
     """Remove what we keep on the host: state directory of the tree, agent cache. `Refused` while anything is open."""
     with host_place(request, narrator) as (place, session), sole_turn(request.state, place.host_name, session.clock):
@@ -119,10 +90,6 @@ def forget(request: HostRequest, narrator: Narrator) -> list[str]:
         session.probe([])
         reply = session.connection.call("forget", {"tree": session.layout.source})
         return [str(path) for path in reply.get("removed", [])]
-
-
-def _holds(devices: tuple[str, ...], ports: tuple[int, ...]) -> tuple[str, ...]:
-    return (*devices, *(f"port {port}" for port in ports))
 
 
 @contextmanager

@@ -127,6 +127,7 @@ def _token(ledger: Ledger, host: str, target: Target) -> str:
 def prepare_session(
     place: Place, narrator: Narrator, interrupts: Interrupts, clock: Clock, costs: Costs
 ) -> HostSession:
+    from orchestrator.controller.memory import idle_memory_of
     from orchestrator.controller.session import HostSession
 
     return HostSession(
@@ -139,4 +140,5 @@ def prepare_session(
         interrupts=interrupts,
         clock=clock,
         costs=costs,
+        idle=idle_memory_of(place.ledger, place.host_name),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.reaping import Decision, Identity, Kind, Ours, Policy, Process, decide
@@ -13,28 +15,51 @@ if TYPE_CHECKING:
 
 TERM_S = 5.0
 KILL_S = 10.0
+MEMORY_DEADLINE_S = 60.0
+PROVED_S = 5.0
+"""A proof that the memory is idle holds this long: the end of one arm serves the beginning of the next."""
+TIME_WAIT_S = 75.0
+"""The kernel keeps a closed connection's port for 60 s."""
+_ANYWHERE = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1", "::ffff:127.0.0.1"})  # noqa: S104 - compared, not bound
 
 
-def look(session: HostSession) -> tuple[list[Process], list[Decision]]:
-    """Everybody on our GPUs and port, with a decision and a sentence for each."""
-    request = {"devices": list(session.host.gpu_devices), "port": session.target.port, "run_ids": []}
+@dataclass(frozen=True)
+class Look:
+    """Everybody on our GPUs and port, with a decision for each; `port` as the agent found it."""
+
+    processes: list[Process]
+    decisions: list[Decision]
+    port: Mapping[str, Any] = field(default_factory=dict)
+    unreadable: frozenset[int] = frozenset()
+
+
+def look(session: HostSession, policy: Policy | None = None) -> Look:
+    """`policy`: instead of the inventory's. Whatever is ours by the journal is there too, wherever it is."""
+    policy = policy or policy_of(session)
+    named = [one.pid for one in policy.listed]
+    devices, port = list(session.host.gpu_devices), session.target.port
+    request = {"devices": devices, "port": port, "run_ids": [], "pids": named}
     seen = session.connection.call("processes", request)
     processes = [Process.from_agent(p) for p in seen["processes"]]
-    return processes, decide(processes, _ours(session, seen), _policy(session))
+    decisions = decide(processes, _ours(session, seen), policy)
+    return Look(processes, decisions, seen.get("port") or {}, frozenset(seen.get("unreadable", ())))
 
 
 def clear_host(session: HostSession) -> None:
-    """End what may be ended. Raises `Refused` when somebody else holds the port or a GPU of ours."""
-    processes, decisions = look(session)
-    gone = end_allowed(session, decisions)
-    left = [p for p in processes if p.pid not in gone]
-    in_the_way = _in_the_way(session, left, decisions)
+    """End what may be ended, wait for port and memory. Raises `Refused` when somebody else holds the port or a GPU of
+    ours."""
+    seen = look(session)
+    gone = end_allowed(session, seen.decisions)
+    left = [p for p in seen.processes if p.pid not in gone]
+    in_the_way = _in_the_way(session, left, seen.decisions)
     if in_the_way:
         raise Refused(
             f"{session.name} is in use by others",
             facts={f"pid {p.pid}": why for p, why in in_the_way},
             hint="end them yourself, or agree with `reap: engine` or `reap: [PID, …]` in the inventory",
         )
+    await_port(session, look(session).port if gone else seen.port)
+    await_idle_memory(session, Refused)
 
 
 def end_allowed(session: HostSession, decisions: Sequence[Decision]) -> set[int]:
@@ -54,6 +79,99 @@ def _end(session: HostSession, doomed: Sequence[Decision]) -> None:
     if reply["survivors"]:
         facts = {f"pid {s['pid']}": str(s["why"]) for s in reply["survivors"]}
         raise Dirty(f"processes on {session.name} do not end", facts=facts)
+
+
+# ---------------------------------------------------------------- the port
+
+
+def await_port(session: HostSession, port: Mapping[str, Any]) -> None:
+    """Until the engine could bind its port. Raises `Refused` for a listener whose process we cannot see."""
+    deadline = session.clock.monotonic() + TIME_WAIT_S
+    pause = threading.Event()
+    is_told = False
+    while (problem := port_problem(port, reuses_address=session.engine.reuses_address)) is not None:
+        if not problem.may_pass or session.clock.monotonic() > deadline:
+            raise Refused(f"port {session.target.port} of {session.name} is not free: {problem.sentence}")
+        if not is_told:
+            session.narrator.note(f"{session.name}: {problem.sentence}; waiting for it, at most {TIME_WAIT_S:.0f} s")
+            is_told = True
+        session.interrupts.check()
+        pause.wait(0.5)
+        port = look(session).port
+
+
+@dataclass(frozen=True)
+class PortProblem:
+    """`may_pass`: time alone ends it, and there is no process to look for."""
+
+    sentence: str
+    may_pass: bool
+
+
+def port_problem(port: Mapping[str, Any], *, reuses_address: bool) -> PortProblem | None:
+    """Why a server could not bind this port, from what the agent saw. Pure.
+
+    Only a listener holds a port against a server that sets SO_REUSEADDR; without it a connection that was closed within
+    the last minute is enough (TIME_WAIT), and nobody owns that.
+    """
+    unseen = [one for one in port.get("listeners", ()) if not one["pids"] and one["address"] in _ANYWHERE]
+    if unseen:
+        what = "a listener whose process cannot be seen from here, of another user or another container"
+        return PortProblem(f"{what}, on {unseen[0]['address']}", may_pass=False)
+    refusal = port.get("refused_reuse" if reuses_address else "refused_plain")
+    if refusal is None or any(one["pids"] for one in port.get("listeners", ())):
+        return None  # free, or held by somebody who is named elsewhere
+    states = dict(port.get("states", {}))
+    if refusal == "EADDRINUSE" and states.get("TIME_WAIT"):
+        return PortProblem(f"nobody listens, and {states['TIME_WAIT']} closed connection(s) are in TIME_WAIT", True)
+    if refusal == "EADDRINUSE" and states:
+        held = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        return PortProblem(f"nobody listens, and connections still use it: {held}", True)
+    return PortProblem(f"it cannot be bound: {refusal}", may_pass=False)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def await_idle_memory(session: HostSession, error: type[Refused] | type[Dirty]) -> None:
+    """Until every GPU of the target is back at its recorded idle level. Raises `error` with who still holds it."""
+    if not session.facts.gpus or session.clock.monotonic() - session.idle_proved_at < PROVED_S:
+        return
+    deadline = session.clock.monotonic() + MEMORY_DEADLINE_S
+    pause = threading.Event()
+    while above := session.idle.above(used_memory(session), session.target.gpus):
+        if session.clock.monotonic() > deadline:
+            raise error(
+                f"GPU memory of {session.name} does not come back to its idle level",
+                facts={**_levels(session, above), **_who_holds(session)},
+                hint=f"orchestrator host reap {session.name}",
+            )
+        pause.wait(0.3)
+    session.idle_proved_at = session.clock.monotonic()
+
+
+def used_memory(session: HostSession) -> dict[int, int]:
+    """MiB in use, card by card."""
+    from orchestrator.hosts.gputool import memory_command, parse_memory
+
+    reply = session.connection.call("run", {"commands": [memory_command(session.host.gpu_tool)]}, timeout_s=60.0)
+    used = parse_memory(reply)
+    session.idle.observe(used)
+    return used
+
+
+def _levels(session: HostSession, above: Mapping[int, int]) -> dict[str, str]:
+    return {f"GPU {i}": f"{mib} MiB above its idle level of {session.idle.level(i)} MiB" for i, mib in above.items()}
+
+
+def _who_holds(session: HostSession) -> dict[str, str]:
+    holders = [p for p in look(session).processes if _our_devices(session, p)]
+    return {f"pid {p.pid}": f"of {p.user}: {' '.join(p.cmdline)[:120]}" for p in holders} or {
+        "holders": "nobody that can be seen from here"
+    }
+
+
+# ---------------------------------------------------------------- who is in the way
 
 
 def _in_the_way(
@@ -91,9 +209,15 @@ def _ours(session: HostSession, seen: Mapping[str, Any]) -> Ours:
     )
 
 
-def _policy(session: HostSession) -> Policy:
-    reap = session.host.reap
-    python = session.target.python
+def policy_of(session: HostSession, reap: str | tuple[int, ...] | None = None) -> Policy:
+    """What may be ended: as `reap` says, else as the inventory does."""
+    reap = session.host.reap if reap is None else reap
     if isinstance(reap, tuple):
         return Policy(listed=tuple(Identity(pid) for pid in reap), port=session.target.port)
-    return Policy(reap=reap, interpreters=frozenset({python}), port=session.target.port)
+    kind: Any = reap
+    return Policy(reap=kind, interpreters=interpreters_of(session), port=session.target.port)
+
+
+def interpreters_of(session: HostSession) -> frozenset[str]:
+    """The target's interpreter, as it is called and as it may appear in /proc/PID/exe."""
+    return frozenset({session.target.python})

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.controller.memory import IdleMemory
 from orchestrator.controller.treatment import Layout
 from orchestrator.errors import Busy, Dirty, OrchestratorError, Refused, Unreachable, UsageError
 from orchestrator.serving.engine import engine_for
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from orchestrator.hosts.facts import Facts
 
 RECONNECT_FOR_S = 30.0
-MEMORY_SLACK_MIB = 256
-MEMORY_DEADLINE_S = 60.0
 MOST_BETWEEN_BEATS_S = 15.0
 MISSED_BEATS = 3
 
@@ -44,6 +43,7 @@ class HostSession:
         interrupts: Interrupts,
         clock: Clock,
         costs: Costs,
+        idle: IdleMemory | None = None,
     ) -> None:
         self.name = name
         self.host = host
@@ -59,7 +59,8 @@ class HostSession:
         self._facts: Facts | None = None
         self._layout: Layout | None = None
         self._heartbeat: Heartbeat | None = None
-        self._idle_mib: dict[int, int] = {}
+        self.idle = idle if idle is not None else IdleMemory()
+        self.idle_proved_at = float("-inf")
         self._is_open = False
         self.has_snapshot = False
         self.hello: dict[str, Any] = {}
@@ -121,7 +122,7 @@ class HostSession:
         with self.interrupts.cancellable():
             self._facts = parse_facts(self.connection.call("run", {"commands": commands}, timeout_s=90.0))
         self._layout = self._lay_out(self._facts)
-        self._idle_mib = {g.index: g.memory_used_mib for g in self._facts.gpus if g.memory_used_mib is not None}
+        self.idle.learn(self._facts.gpus, self._facts.driver)
         return self._facts
 
     def _lay_out(self, facts: Facts) -> Layout:
@@ -254,35 +255,10 @@ class HostSession:
         clear_host(self)
 
     def await_idle_memory(self) -> None:
-        """Wait until every GPU of the target is back at the level it had when we came."""
-        if not self._idle_mib:
-            return
-        deadline = self.clock.monotonic() + MEMORY_DEADLINE_S
-        pause = threading.Event()
-        while True:
-            above = self._memory_above_idle()
-            if not above:
-                return
-            if self.clock.monotonic() > deadline:
-                held = ", ".join(f"GPU {i}: {mib} MiB above idle" for i, mib in above.items())
-                raise Dirty(
-                    f"GPU memory of {self.name} does not come back",
-                    facts={"held": held},
-                    hint=f"orchestrator host reap {self.name}",
-                )
-            pause.wait(0.3)
+        """Wait until every GPU of the target is back at its recorded idle level; `Dirty` when it does not come back."""
+        from orchestrator.controller.reap import await_idle_memory
 
-    def _memory_above_idle(self) -> dict[int, int]:
-        from orchestrator.hosts.gputool import memory_command, parse_memory
-
-        reply = self.connection.call("run", {"commands": [memory_command(self.host.gpu_tool)]}, timeout_s=60.0)
-        used = parse_memory(reply)
-        mine = self.target.gpus
-        return {
-            index: mib - self._idle_mib.get(index, 0)
-            for index, mib in used.items()
-            if mib - self._idle_mib.get(index, 0) > MEMORY_SLACK_MIB and (mine is None or index in mine)
-        }
+        await_idle_memory(self, Dirty)
 
     # ---------------------------------------------------------------- closing
 

@@ -38,6 +38,9 @@ class Process:
     state: str
     cmdline: tuple[str, ...] = ()
     exe: str | None = None
+    program: str | None = (
+        None  # the first word, found as its shell found it: a venv's python, where `exe` is the system's
+    )
     run_id: str | None = None
     environ_readable: bool = True
     fds_readable: bool = True
@@ -45,6 +48,8 @@ class Process:
     listens: tuple[int, ...] = ()
     user: str = ""
     age_s: float = 0.0
+    rss_kib: int = 0
+    container: str | None = None
     descends_from_guard: bool = False
     is_ancestor_of_agent: bool = False
 
@@ -186,7 +191,7 @@ class _Table:
 
     def _serves(self, process: Process) -> str | None:
         """Whether the process itself serves with the target's interpreter, and on what."""
-        runs = {process.exe, *process.cmdline[:1]}
+        runs = {process.exe, process.program, *process.cmdline[:1]}
         if process.pid in self.protected or not runs & self.policy.interpreters:
             return None
         if self.policy.port is not None and self.policy.port in process.listens:

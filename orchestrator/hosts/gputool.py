@@ -97,6 +97,37 @@ def parse_memory(outputs: Mapping[str, Mapping[str, Any]]) -> dict[int, int]:
     return {index: used for index, used in pairs if index is not None and used is not None}
 
 
+@dataclass(frozen=True)
+class ComputeApp:
+    """A process as the driver knows it. The driver knows no pid namespaces: inside a container the number may be that
+    of another process here, or of none."""
+
+    pid: int
+    memory_mib: int | None
+    gpu_uuid: str
+    name: str
+
+
+def compute_apps_command(tool: str) -> dict[str, Any]:
+    """Who computes, as a request for the agent's `run`."""
+    argv = [tool, "--query-compute-apps=pid,used_memory,gpu_uuid,process_name", "--format=csv,noheader,nounits"]
+    return {"name": "gpu_apps", "argv": argv, "timeout_s": _TIMEOUT_S}
+
+
+def parse_compute_apps(outputs: Mapping[str, Mapping[str, Any]]) -> list[ComputeApp]:
+    """The reply to `compute_apps_command`. Raises `Dirty` when the tool gives no answer."""
+    answer = outputs["gpu_apps"]
+    problem = _problem(answer, "the GPU tool")
+    if problem:
+        raise Dirty(f"GPU processes cannot be listed: {problem}")
+    apps = []
+    for line in answer["stdout"].splitlines():
+        cells = [cell.strip() for cell in line.split(",", 3)]
+        if len(cells) == 4 and cells[0].isdigit():
+            apps.append(ComputeApp(int(cells[0]), _number(cells[1]), cells[2], cells[3]))
+    return apps
+
+
 def _problem(answer: Mapping[str, Any], tool: str) -> str | None:
     if answer.get("error"):
         return f"{tool} cannot be started: {answer['error']}"
