@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ time.sleep(600)
 """
 HOLD_FILE = "import sys, time\nf = open(sys.argv[2])\nprint('held', flush=True)\ntime.sleep(600)\n"
 SETTLE_S = 6.0
+ENGINE_TITLE = re.compile(r"sglang::|\S+ -m sglang\.launch_server|\S+ -c from multiprocessing\.spawn")
 
 
 @dataclass
@@ -161,7 +163,7 @@ class Bench:
         verdict = record.get("verdict")
         shown = f"{verdict} ({launch.get('outcome')})" if verdict else str(launch.get("outcome"))
         row = Row(did, shown, str(launch.get("cause") or record.get("cause") or ""))
-        row.notes.append(f"ready in {launch.get('ready_s')} s, exit {launch.get('exit_code')}")
+        row.notes.append(f"readiness took {launch.get('ready_s')} s, exit {launch.get('exit_code')}")
         if arm.declared_at is None:
             return row
         signs = self._signs(arm)
@@ -184,7 +186,7 @@ class Bench:
         deaths = [
             (life.dead_at, f"the end of {life.title[:40]!r}")
             for life in self.watch.family(arm.begin_at, end)
-            if life.dead_at is not None and ("sglang" in life.title or "spawn_main" in life.title)
+            if life.dead_at is not None and ENGINE_TITLE.match(life.title)
         ]
         return sorted([*signs, *sorted(deaths)[:1]])
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import select
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
@@ -33,7 +34,15 @@ Later = Callable[[], None]
 
 
 class Stopped(Exception):
-    """Nothing after this row makes sense."""
+    """This row cannot go on."""
+
+
+class TimeIsUp(Stopped):
+    """Nothing more is begun; what is under way is put back."""
+
+
+def ring(_signal: int, _frame: object) -> None:
+    raise TimeIsUp("the time is up")
 
 
 # ---------------------------------------------------------------- waiting
@@ -345,9 +354,9 @@ NEEDS_S: dict[str, float] = {
     "foreign": 30,
     "campaign": 330,
     "early": 60,
-    "kill": 70,
-    "memory": 75,
-    "reap": 85,
+    "kill": 60,
+    "memory": 65,
+    "reap": 70,
     "pair": 240,
 }
 """Seconds that a row must have left to be begun."""
@@ -374,10 +383,11 @@ def carry_out(bench: Bench, names: list[str]) -> None:
             later += [finish] if finish is not None else []
         except Stopped as stop:
             bench.say(f"{name} stopped: {stop}")
-            if name in ("campaign", "pair"):
+            if name in ("campaign", "pair") or isinstance(stop, TimeIsUp):
                 break
     for finish in later:
         finish()
+    signal.alarm(0)
 
 
 def keep_logs(bench: Bench) -> None:
@@ -392,7 +402,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/gpu-table"), help="ledger and playbooks; made anew")  # noqa: S108
     parser.add_argument("--port", type=int, default=31000)
-    parser.add_argument("--seconds", type=float, default=540.0, help="no row begins that would not end within them")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=540.0,
+        help="no row begins that would not end within them; then all is put back",
+    )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--pair", action="store_true", help="the rows for two cards")
     kind.add_argument("--cpu", action="store_true", help="without a card, on the rig of tests/rig")
@@ -402,6 +417,8 @@ def main() -> None:
     names = options.rows or (["pair"] if options.pair else [n for n in alone if n != "memory" or not options.cpu])
     shutil.rmtree(options.work, ignore_errors=True)
     bench = Bench(Rig(options.rig, options.work, options.port, options.cpu), options.out, options.seconds)
+    signal.signal(signal.SIGALRM, ring)
+    signal.alarm(int(options.seconds))
     try:
         carry_out(bench, names)
         closing(bench, "pair" if options.pair else "rig")
