@@ -108,6 +108,9 @@ def finding_show(
         output.emit(f"  {finding.summary}")
         for line in finding.evidence:
             output.emit(f"  {line}")
+        if finding.verdict == "inconclusive":
+            again = f"orchestrator run PLAYBOOK --only {finding.hypothesis_id}"
+            output.emit(f"  to decide it: raise measure.launches or measure.repetitions, then {again}")
         output.emit(f"  experiment #{finding.experiment_id}, {finding.created_at}")
         if finding.closes:
             facts = ", ".join(f"{name} {value}" for name, value in finding.depends_on.items())

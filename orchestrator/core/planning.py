@@ -174,13 +174,18 @@ def due(
     `only` leaves the others out; `again` makes those due that have a finding that holds. An unknown name in `only`
     is a `UsageError`.
     """
-    for name in only:
+    refuse_unknown(only, hypotheses)
+    chosen = [name for name in hypotheses if not only or name in only]
+    return [_judge_due(name, findings.get(name, ()), now, again=again) for name in chosen]
+
+
+def refuse_unknown(names: Collection[str], hypotheses: Sequence[str]) -> None:
+    """`UsageError` with the nearest name, or all of them, where one of `names` is none of the hypotheses."""
+    for name in names:
         if name not in hypotheses:
             near = difflib.get_close_matches(name, hypotheses, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"hypotheses: {', '.join(hypotheses)}"
             raise UsageError(f"no hypothesis {name!r}", hint=hint)
-    chosen = [name for name in hypotheses if not only or name in only]
-    return [_judge_due(name, findings.get(name, ()), now, again=again) for name in chosen]
 
 
 def _judge_due(name: str, past: Sequence[Past], now: Mapping[str, str | None], *, again: bool) -> Due:
