@@ -21,6 +21,7 @@ _HEALTH_S = 30.0
 _SAMPLE_S = 2.0
 _BUSY_SHARE = 0.05
 _READ_BYTES = 64 << 10
+_UNAVAILABLE = 503  # not yet, or not now: asked again until the limit
 _MAX_TEXT = 500
 _COMPILERS = frozenset(
     {"nvcc", "cicc", "ptxas", "fatbinary", "ninja", "cc1plus", "cc1", "gcc", "g++", "c++", "clang", "ld", "hipcc"}
@@ -212,12 +213,17 @@ class Waiter:
         if not wanted:
             return None
         path, body = str(wanted["path"]), json.dumps(wanted["body"])
-        self._last = {"seen": f"{path} has not answered"}
-        answer = self._ask("POST", address, path, body, max(self._deadline - time.monotonic(), 1.0))
-        if answer is None:
-            self._check_after_loss()
-            raise _Verdict("generation_failed", {**self._last, "path": path})
-        status, text = answer
+        while True:
+            self._last = {"seen": f"{path} has not answered"}
+            answer = self._ask("POST", address, path, body, max(self._deadline - time.monotonic(), 1.0))
+            if answer is None:
+                self._check_after_loss()
+                raise _Verdict("generation_failed", {**self._last, "path": path})
+            status, text = answer
+            if status != _UNAVAILABLE:
+                break
+            self._last = {"seen": f"{path} answers {status}: called healthy before it can generate"}
+            self._pause()
         found = look_up(_json(text), str(wanted["text_key"])) if status == 200 else None
         if not found:
             facts = {"path": path, "status": status, "body": text[:_MAX_TEXT], "text_key": wanted["text_key"]}

@@ -63,3 +63,18 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
     return Bench(create(tmp_path / "lab"), tmp_path / "state", capsys)
+
+
+def processes_of(root: Path) -> list[str]:
+    """Command lines of living processes whose environment or command line names `root`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environ = (entry / "environ").read_bytes()
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(root).encode() in environ + line:
+                found.append(line.replace(b"\0", b" ").decode())
+    return found

@@ -11,25 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import Bench
+from tests.end_to_end.conftest import Bench, processes_of
 
 EDIT = {"file": "sglang/launch_server.py", "find": "import sys", "replace": "import sys\nimport json", "count": 1}
 MARKER = {"id": "marker", "changes": [{"patch": {"edits": [EDIT]}}]}
-
-
-def processes_of(bench: Bench) -> list[str]:
-    """Command lines of living processes that run from the lab."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                environ = (entry / "environ").read_bytes()
-                line = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if str(bench.lab.root).encode() in environ + line:
-                found.append(line.replace(b"\0", b" ").decode())
-    return found
 
 
 def test_a_change_is_measured_and_the_tree_comes_back_byte_for_byte(bench: Bench) -> None:
@@ -42,7 +27,7 @@ def test_a_change_is_measured_and_the_tree_comes_back_byte_for_byte(bench: Bench
     assert finding["treatment"] == pytest.approx(82, rel=0.15)
     assert summary["host_state"] == "clean"
     assert bench.tree() == before
-    assert processes_of(bench) == []
+    assert processes_of(bench.lab.root) == []
     assert bench.run("ledger", "check") == (0, {"problems": []})
 
 
@@ -200,7 +185,7 @@ def test_ctrl_c_at_any_phase_puts_the_host_back(bench: Bench, phase: str) -> Non
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert bench.tree() == before
-    assert processes_of(bench) == []
+    assert processes_of(bench.lab.root) == []
     code, proof = bench.run("host", "verify", "lab", "--hosts", str(bench.lab.hosts_file))
     assert code == 0, proof
     assert bench.run("ledger", "check")[0] == 0
@@ -219,7 +204,7 @@ def test_a_killed_controller_is_recovered_by_the_next(bench: Bench, phase: str) 
     assert code == 0, recovery
     assert recovery["state"] == "clean"
     assert bench.tree() == before
-    assert processes_of(bench) == []
+    assert processes_of(bench.lab.root) == []
     assert bench.run("run", str(bench.lab.root / "bench.yaml"))[0] == 0
     assert bench.run("ledger", "check")[0] == 0
 
@@ -264,7 +249,7 @@ def test_a_third_partys_edit_is_never_overwritten(bench: Bench) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 7, err
     assert target.read_bytes() == theirs
-    assert processes_of(bench) == []
+    assert processes_of(bench.lab.root) == []
     code, shown = bench.run("run", str(bench.lab.root / "bench.yaml"))
     assert code == 7
     assert "quarantined" in shown["error"]["problems"][0]["what"]

@@ -1,0 +1,40 @@
+"""Servers that fail in every way the lab knows: the verdict, and a host as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.conftest import Bench, processes_of
+
+CASES = {
+    "crash_at_load": ("crashed", "ECC"),
+    "crash_mid_benchmark:5": ("crashed", ""),
+    "hang:load": ("hung", "hung in phase"),
+    "hang:warmup": ("hung", ""),
+    "early_healthy": ("measured", ""),
+    "orphan": ("measured", ""),
+    "ignore_sigterm": ("measured", ""),
+}
+
+
+@pytest.mark.parametrize("fault", CASES)
+def test_a_failing_server_gets_its_verdict_and_leaves_nothing(bench: Bench, fault: str) -> None:
+    """Each failure is named for what it is; afterwards every byte is back and no process of the lab lives."""
+    verdict, cause = CASES[fault]
+    inventory = bench.inventory()
+    inventory["targets"]["kimi-lab"]["ready"] = {"limit": "20s", "stall": "2s"}
+    bench.write_inventory(inventory)
+    before = bench.tree()
+    row = {"id": "faulty", "changes": [{"env": {"LAB_FAULT": fault}}]}
+    code, summary = bench.run("run", str(bench.write_playbook([row])))
+    assert code == 0, summary
+    finding = summary["findings"][0]
+    if verdict == "measured":
+        assert finding["verdict"] in ("no_effect", "inconclusive"), finding
+    else:
+        assert finding["verdict"] == verdict, finding
+        assert finding["effect"] is None
+        assert cause in (finding["cause"] or ""), finding
+    assert summary["host_state"] == "clean"
+    assert bench.tree() == before
+    assert processes_of(bench.lab.root) == []
