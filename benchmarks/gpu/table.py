@@ -352,7 +352,7 @@ def closing(bench: Bench, host: str) -> None:
 
 NEEDS_S: dict[str, float] = {
     "foreign": 30,
-    "campaign": 330,
+    "campaign": 280,
     "early": 60,
     "kill": 60,
     "memory": 65,
