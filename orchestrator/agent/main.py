@@ -93,6 +93,7 @@ class Agent:
             "release": self._with_tree(Session.release),
             "acknowledge": self._with_tree(Session.acknowledge),
             "launch": self._with_tree(Session.launch),
+            "adopt": self._with_tree(Session.adopt_launch),
             "stop": self._with_tree(Session.stop),
             "sweep": self._with_tree(Session.sweep),
             "recover": self._with_tree(Session.recover),

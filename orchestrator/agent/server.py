@@ -87,6 +87,12 @@ class Server:
             return f"the server ended with signal {end['signal']} after {end['after_s']} s"
         return f"the server ended with exit code {end.get('exit_code')} after {end.get('after_s')} s"
 
+    def replay_log(self) -> None:
+        """The log once more from its first line, for a controller that was not there."""
+        if self.tail is not None:
+            self.tail.close()
+            self.tail = LogTail(self.launch_id, self.run.log, self._emit)
+
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def family(self, *, carriers: bool = True) -> Dict[Identity, processes.Stat]:

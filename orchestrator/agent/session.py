@@ -283,6 +283,24 @@ class Session:
             env["PYTHONPATH"] = ":".join(filter(None, [site, env.get("PYTHONPATH")]))
         return env
 
+    def adopt_launch(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        """Go on with the server, and the change, that an earlier connection of this holder left within its lease."""
+        server, launch, change = self._server_of(request), self.tree.open_launch(), self.tree.open_transaction()
+        facts = {"launch_id": server.launch_id}
+        if not self.tree.is_resumed:
+            raise AgentError("refused", "the lease of that launch is over", facts, "recover")
+        if launch is None or launch["kind"] != "LAUNCHED" or not server.is_alive:
+            raise AgentError("refused", "its server has ended", facts, "recover")
+        if change is not None and change["state"] != "applied":
+            raise AgentError("dirty", f"its change is {change['state']}", facts, "recover")
+        self._ensure_guard()
+        self.tree.note("ADOPTED", {**facts, "epoch": self.tree.epoch, "txn": change["txn"] if change else None})
+        self._inherited = False
+        server.replay_log()
+        site = os.path.join(server.run.path, "site")
+        told = {"argv": launch["argv"], "site": site if os.path.isdir(site) else None, "open": change}
+        return {**self._launch_facts(launch), **told}
+
     def _server_of(self, request: Mapping[str, Any]) -> Server:
         with self._lock:
             server = self._server

@@ -47,6 +47,7 @@ class Tree:
         self._clock = clock
         self._claims = claims
         self._is_left = False
+        self.is_resumed = False  # whether this holder's own lease was still running when it came back
         self._lease_s = lease.deadline_s - clock()
         self._lease_file = LeaseFile(fs, os.path.join(place.state_dir, "lease"))
         try:
@@ -67,6 +68,7 @@ class Tree:
         old = self._lease_file.read()
         epoch = 1 + max(self._changes.history.epoch, old.epoch if old is not None else 0)
         self._claims.inherit(old.claims if old is not None else ())
+        self.is_resumed = old is not None and old.token == lease.token and old.is_valid(lease.boot_id, self._clock())
         lease = lease._replace(epoch=epoch, claims=self._claims.paths)
         self.note("LEASE", {"epoch": epoch, "root": self.root, "boot_id": lease.boot_id, "name": lease.name})
         self._lease_file.write(lease)

@@ -96,11 +96,17 @@ class Arm:
         self._dialogue = Dialogue(session, self._watch)
         self.result = ArmResult()
 
-    def run(self) -> ArmResult:
-        """Walk the table to its end. Never raises for what happened on the host: the result says it."""
+    def run(self, *, adopted: bool = False) -> ArmResult:
+        """Walk the table to its end. Never raises for what happened on the host: the result says it.
+
+        `adopted`: the change is applied and the server launched already, by a controller that is gone. Its readiness is
+        asked again: that costs nothing where it serves, and proves once more who owns the port.
+        """
         unsubscribe = self._session.connection.on_event(self._watch)
-        step = ArmStep.REAP
+        step = ArmStep.READY if adopted else ArmStep.REAP
         try:
+            if adopted and self._carry_out(ArmStep.LAUNCH, self._adopt) is Outcome.FAILED:
+                step = next_step(ArmStep.LAUNCH, Outcome.FAILED)
             while not is_end(step):
                 step = next_step(step, self._carry_out(step))
         finally:
@@ -110,8 +116,8 @@ class Arm:
         self._book.close(self.result)
         return self.result
 
-    def _carry_out(self, step: ArmStep) -> Outcome:
-        act: Callable[[], None] = getattr(self, f"_{step.value}")
+    def _carry_out(self, step: ArmStep, instead: Callable[[], None] | None = None) -> Outcome:
+        act: Callable[[], None] = instead or getattr(self, f"_{step.value}")
         owner = "server" if step in _SERVER_STEPS else "ours"
         session = self._session
         session.narrator.phase(session.name, step.value, self._book.label if step is ArmStep.REAP else "")
@@ -188,16 +194,36 @@ class Arm:
         with self._book.intent("launch", {"argv": list(plan.argv), "env": sorted(plan.env)}) as settle:
             reply = session.call("launch", request)
             settle({"pid": reply["pid"]})
+        session.costs.launches += 1
+        self._take(plan, reply)
+
+    def _take(self, plan: LaunchPlan, reply: Mapping[str, Any]) -> None:
+        """The plan as it is in force, and what its interpreter says of the treatment."""
+        session = self._session
         if reply.get("site"):
             path = ":".join(filter(None, [reply["site"], plan.env.get("PYTHONPATH", "")]))
             plan = LaunchPlan(
                 plan.launch_id, plan.argv, {**plan.env, "PYTHONPATH": path}, plan.cwd, plan.ready, plan.grace_s
             )
         self._plan = plan
-        session.costs.launches += 1
         if session.engine.package is not None:
             probe = interpreter_probe(self._treatment.expectation, plan)
             self._probe = session.connection.submit("run", {"commands": [probe]})
+
+    def _adopt(self) -> None:
+        """Go on with the server that is there: the same process, and launched as we would launch it."""
+        session = self._session
+        plan = plan_launch(
+            session.target, self._treatment.configuration, session.base_env, self._launch_id, cwd=session.cwd
+        )
+        with self._book.intent("launch", {"adopted": self._launch_id}) as settle:
+            reply = session.call("adopt", {"launch_id": self._launch_id})
+            settle({"pid": reply["pid"]})
+        if tuple(reply["argv"]) != plan.argv:
+            raise ArmFailed(
+                LaunchOutcome.wrong_server, "the server was launched with other words than are asked for now"
+            )
+        self._take(plan, reply)
 
     def _ready(self) -> None:
         assert self._plan is not None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.controller.arm import ArmResult
     from orchestrator.controller.history import History
     from orchestrator.controller.treatment import FileEdit
-    from orchestrator.core.records import ArmKind, ExperimentRecord
+    from orchestrator.core.records import ArmKind, ArmRecord, ExperimentRecord, LaunchRecord
     from orchestrator.ledger import Ledger
 
 Settle = Callable[[Mapping[str, Any]], None]
@@ -38,7 +38,7 @@ class Book:
         self._written: list[Future[object]] = []
 
     def arm(self, experiment: ExperimentRecord, kind: ArmKind, changes: Sequence[Mapping[str, Any]]) -> ArmBook:
-        return ArmBook(self, experiment, kind, changes)
+        return ArmBook(self, experiment, self.ledger.start_arm(experiment.id, kind, changes=list(changes)))
 
     def write_history(self, act: Callable[[History], object]) -> None:
         self._written.append(self._scribe.submit(act, self._history))
@@ -64,17 +64,20 @@ class Book:
 class ArmBook:
     """One arm's rows, from its start to its proof."""
 
-    def __init__(
-        self, book: Book, experiment: ExperimentRecord, kind: ArmKind, changes: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def __init__(self, book: Book, experiment: ExperimentRecord, arm: ArmRecord) -> None:
         self._book = book
         self._ledger = book.ledger
         self._experiment = experiment
-        self._arm = self._ledger.start_arm(experiment.id, kind, changes=list(changes))
+        self._arm = arm
         self._launch: int | None = None
         self._proof: RevertProof | None = None
-        self.launch_name = f"{book.name_prefix}-{experiment.id}-{self._arm.number}"
+        self.launch_name = f"{book.name_prefix}-{experiment.id}-{arm.number}"
         self.txn = self.launch_name
+
+    def go_on(self, launch: LaunchRecord) -> None:
+        """With a launch that an earlier process began, under the name it was given."""
+        self._launch = launch.id
+        self.launch_name = self.txn = launch.launch_id
 
     @property
     def label(self) -> str:
@@ -155,6 +158,7 @@ class ArmBook:
                 "value": result.value,
                 "checks": [vars(check) for check in result.checks],
                 "gate": result.gate.sentence if result.gate else None,
+                "answers": vars(result.answers) if result.answers else None,
                 "diagnosis": diagnosis.to_json("server.log") if diagnosis else None,
                 "resolved": dict(result.resolved or {}),
                 **result.seen,

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.arm import Arm, ArmResult
+from orchestrator.controller.book import ArmBook
 from orchestrator.controller.conclude import conclude_failure, conclude_measured, conclude_not_applicable
+from orchestrator.controller.resume import Adoptable, Past
 from orchestrator.controller.treatment import Treatment, untouched
 from orchestrator.core import planning
 from orchestrator.core.lifecycle import ArmStep
@@ -74,6 +76,7 @@ class CampaignRun:
         self._fingerprint_id = fingerprint_id
         self._facts = facts
         self._baselines = {name: _Baseline() for name in playbook.contexts}
+        self._past = Past()
         self.findings: list[FindingRecord] = []
 
     # ---------------------------------------------------------------- trials
@@ -84,6 +87,40 @@ class CampaignRun:
             self._session.interrupts.check()
             self.findings.append(self._carry_out(trial))
         self.confirm_baselines()
+
+    def go_on(self, past: Past, adoptable: Adoptable | None) -> None:
+        """Take in what a run that was cut off has measured, and finish the launch it left. The files are as found
+        afterwards."""
+        for context, results in past.results.items():
+            if context in self._baselines:
+                self._baselines[context].results = results
+                self._baselines[context].is_stale = context in past.stale
+        self._past = past
+        past.goes_on = adoptable is not None
+        if adoptable is None:
+            self._book.ledger.abort_open(self._book.run_id, "its controller ended without a word")
+            return
+        left = adoptable.left
+        book = ArmBook(self._book, left.experiment, left.arm)
+        book.go_on(left.launch)
+        result = self._walk(book, left.arm.kind, left.experiment.context, adoptable.treatment, adopted=True)
+        if left.arm.kind == "treatment":
+            past.measured.append(result)
+        elif result.is_measured:
+            self._take_baseline(left.experiment.context, left.experiment, result)
+        if left.experiment.hypothesis_id is None:
+            verdict = None if result.is_measured else Verdict.aborted
+            state: ExperimentState = "done" if result.is_measured else "aborted"
+            self._book.ledger.end_experiment(left.experiment.id, state, verdict, cause=result.reason or None)
+            past.experiment = None
+
+    def _resumed(self, trial: Trial) -> tuple[ExperimentRecord | None, list[ArmResult]]:
+        """The experiment that was under way for this trial, and its launches; given out once."""
+        experiment = self._past.experiment
+        if experiment is None or (experiment.hypothesis_id, experiment.context) != (trial.hypothesis.id, trial.context):
+            return None, []
+        self._past.experiment = None
+        return (experiment if self._past.goes_on else None), self._past.measured
 
     def measure_baselines(self) -> None:
         """Only the known-good configuration, in every context."""
@@ -102,10 +139,11 @@ class CampaignRun:
 
     def _carry_out(self, trial: Trial) -> FindingRecord:
         hypothesis, context = trial.hypothesis, trial.context
+        resumed, recorded = self._resumed(trial)
         if trial.treatment is not None and self._baselines[context].is_stale:
             self._measure_baseline(context)
         changes = [c.model_dump(mode="json", by_alias=True, exclude_unset=True) for c in hypothesis.changes]
-        experiment = self._start(hypothesis.id, context, changes)
+        experiment = resumed or self._start(hypothesis.id, context, changes)
         try:
             if trial.treatment is None:
                 conclusion = conclude_not_applicable(hypothesis, trial.unmet or "", self._facts)
@@ -113,7 +151,7 @@ class CampaignRun:
                 remarks = trial.treatment.remarks
                 for remark in remarks:
                     self._session.narrator.warn(f"{hypothesis.id}: {remark}")
-                conclusion = self._judge(experiment, trial, trial.treatment, changes)
+                conclusion = self._judge(experiment, trial, trial.treatment, changes, recorded)
                 conclusion = conclusion.model_copy(update={"evidence": (*conclusion.evidence, *remarks)})
         except OrchestratorError as error:
             self._break_off(experiment, error)
@@ -150,12 +188,21 @@ class CampaignRun:
     # ---------------------------------------------------------------- verdicts
 
     def _judge(
-        self, experiment: ExperimentRecord, trial: Trial, treatment: Treatment, changes: Sequence[Mapping[str, Any]]
+        self,
+        experiment: ExperimentRecord,
+        trial: Trial,
+        treatment: Treatment,
+        changes: Sequence[Mapping[str, Any]],
+        recorded: list[ArmResult],
     ) -> Conclusion:
+        """`recorded`: launches of this experiment that an earlier process carried out; they are not done again."""
         measure, baseline = self._playbook.measure, self._baselines[trial.context]
         results: list[ArmResult] = []
         while True:
-            result = self._run_arm(experiment, "treatment", trial.context, treatment, changes)
+            if recorded:
+                result = recorded.pop(0)
+            else:
+                result = self._run_arm(experiment, "treatment", trial.context, treatment, changes)
             if not result.is_measured:
                 for known in self._baselines.values():
                     known.is_stale = True
@@ -214,9 +261,14 @@ class CampaignRun:
             raise
         if own:
             self._book.ledger.end_experiment(within.id, "done", None)
+        self._take_baseline(context, within, result)
+
+    def _take_baseline(self, context: str, within: ExperimentRecord, result: ArmResult) -> None:
         self._baselines[context].results.append(result)
         self._baselines[context].is_stale = False
-        session.narrator.note(f"#{within.id} baseline ({context}): {result.value:.2f} {self._playbook.measure.metric}")
+        self._session.narrator.note(
+            f"#{within.id} baseline ({context}): {result.value:.2f} {self._playbook.measure.metric}"
+        )
 
     def _run_arm(
         self,
@@ -226,18 +278,23 @@ class CampaignRun:
         treatment: Treatment,
         changes: Sequence[Mapping[str, Any]],
     ) -> ArmResult:
+        return self._walk(self._book.arm(experiment, kind, changes), kind, context, treatment)
+
+    def _walk(
+        self, book: ArmBook, kind: ArmKind, context: str, treatment: Treatment, *, adopted: bool = False
+    ) -> ArmResult:
         """Raises `Dirty` when the host is not proved clean after it, `Interrupted` when a person asked to stop."""
         answers = [r.answers for r in self._baselines[context].results if r.answers is not None]
         arm = Arm(
             self._session,
             treatment,
-            self._book.arm(experiment, kind, changes),
+            book,
             workload=self._workload(context),
             measure=self._playbook.measure,
             baseline_answers=answers if kind == "treatment" else (),
             baseline_capacity=self._baselines[context].capacity,
         )
-        result = arm.run()
+        result = arm.run(adopted=adopted)
         if result.end is ArmStep.QUARANTINED:
             raise _as_dirty(result, self._session.name)
         if self._session.interrupts.requested or isinstance(result.error, Interrupted):

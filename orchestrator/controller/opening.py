@@ -13,9 +13,10 @@ from orchestrator.controller.threeway import recover_or_report
 
 if TYPE_CHECKING:
     from orchestrator.controller.prepare import Prepared
+    from orchestrator.controller.resume import Adoptable
     from orchestrator.controller.session import HostSession
     from orchestrator.core.model import Playbook
-    from orchestrator.core.records import FingerprintRecord
+    from orchestrator.core.records import FingerprintRecord, RunRecord
     from orchestrator.hosts.facts import Facts
     from orchestrator.ledger import Ledger
 
@@ -33,10 +34,14 @@ class Opened:
 
     fingerprint: FingerprintRecord
     facts: Mapping[str, str]
+    adoptable: Adoptable | None = None
 
 
-def open_host(session: HostSession, prepared: Prepared, run_id: int) -> Opened:
-    """Raises `Busy` when somebody holds the host, `Dirty` when an earlier run's remains cannot be put back."""
+def open_host(session: HostSession, prepared: Prepared, run: RunRecord, *, resume: bool = False) -> Opened:
+    """Raises `Busy` when somebody holds the host, `Dirty` when an earlier run's remains cannot be put back.
+
+    With `resume` a server that the run has left is kept where it can be gone on with; the snapshot is then that run's.
+    """
     refuse_read_only(session.name, session.host)
     _timed(session, "connect", session.connect, str(session.host.route))
     patterns = list(session.host.gpu_devices)
@@ -45,12 +50,38 @@ def open_host(session: HostSession, prepared: Prepared, run_id: int) -> Opened:
     there = [path for pattern in patterns for path in devices.result(60.0)[pattern]]
     wanted = resources_of(there, session.target.gpus, session.target.port)
     reply = _timed(session, "open", lambda: session.open_tree(wanted))
-    recover_remains(session, reply, prepared.ledger, run_id)
-    _timed(session, "reap", session.reap)
-    snapshot = _timed(session, "snapshot", session.snapshot)
-    fingerprint = {**fingerprint_of(session.facts), "source_digest": snapshot["digest"]}
+    adoptable = _adopt_or_say(session, prepared, run, reply) if resume else None
+    if adoptable is None:
+        recover_remains(session, reply, prepared.ledger, run.id)
+        digest = make_ready(session)
+    else:
+        session.has_snapshot = True
+        digest = session.call("verify", {}, timeout_s=600.0)["found_digest"]
+    fingerprint = {**fingerprint_of(session.facts), "source_digest": digest}
     facts = {**named_facts(session), **facts_of_changes(prepared)}
-    return Opened(prepared.ledger.fingerprint(session.name, fingerprint), facts)
+    return Opened(prepared.ledger.fingerprint(session.name, fingerprint), facts, adoptable)
+
+
+def make_ready(session: HostSession) -> str:
+    """The host without whom we need not have there, and its manifest as found; the manifest's digest."""
+    _timed(session, "reap", session.reap)
+    return str(_timed(session, "snapshot", session.snapshot)["digest"])
+
+
+def _adopt_or_say(
+    session: HostSession, prepared: Prepared, run: RunRecord, reply: Mapping[str, Any]
+) -> Adoptable | None:
+    from orchestrator.controller.resume import find_adoptable
+
+    found = find_adoptable(session, prepared, run, reply)
+    if isinstance(found, str):
+        if reply.get("launch") or reply.get("open"):
+            session.narrator.note(f"{session.name}: retreating: {found}")
+        return None
+    for intent in prepared.ledger.open_intents(session.name):
+        prepared.ledger.settle(intent, "adopted", {"launch_id": found.left.launch.launch_id})
+    session.narrator.note(f"{session.name}: going on with launch {found.left.launch.launch_id}")
+    return found
 
 
 def facts_of_changes(prepared: Prepared) -> dict[str, str]:

@@ -92,9 +92,9 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
     state: RunState = "failed"
     try:
         try:
-            opened = open_host(session, prepared, run_row.id)
+            opened = open_host(session, prepared, run_row, resume=request.resume)
             state = "interrupted"
-            _carry_out(request, prepared, session, opened, summary)
+            _carry_out(request, prepared, session, opened, run_row, summary)
             state = "done"
         finally:
             _give_back(session, summary, prepared)
@@ -121,14 +121,16 @@ def _carry_out(
     prepared: Prepared,
     session: HostSession,
     opened: Opened,
+    run_row: RunRecord,
     summary: RunSummary,
 ) -> None:
     from orchestrator.controller.book import Book, name_prefix
     from orchestrator.controller.campaign import CampaignRun
     from orchestrator.controller.choose import choose_trials
     from orchestrator.controller.history import History
+    from orchestrator.controller.opening import make_ready
+    from orchestrator.controller.resume import recall
 
-    trials = [] if request.baseline_only else choose_trials(prepared, session, opened.facts, request.only)
     prefix = name_prefix(prepared.token)
     history = History(request.state, clock=session.clock)
     book = Book(
@@ -141,10 +143,16 @@ def _carry_out(
     )
     campaign = CampaignRun(session, book, prepared.playbook, fingerprint_id=opened.fingerprint.id, facts=opened.facts)
     try:
+        if request.resume:
+            campaign.go_on(
+                recall(prepared.ledger, run_row, opened.fingerprint.id, prepared.loaded.digest), opened.adoptable
+            )
+            if opened.adoptable is not None:  # the files are as found again, and can be planned against
+                make_ready(session)
         if request.baseline_only:
             campaign.measure_baselines()
         else:
-            campaign.carry_out(trials)
+            campaign.carry_out(choose_trials(prepared, session, opened.facts, request.only))
     finally:
         summary.findings = campaign.findings
         for context in prepared.playbook.contexts:
@@ -207,7 +215,7 @@ def refuse_quarantined(ledger: Ledger, host: str) -> None:
 
 
 def start_or_resume(request: RunRequest, prepared: Prepared) -> RunRecord:
-    """A new run; an unfinished one of a process that is gone is closed first."""
+    """A new run; an unfinished one of a process that is gone is closed first, or with `resume` gone on with."""
     ledger, playbook = prepared.ledger, prepared.playbook
     unfinished = ledger.unfinished_run(playbook.campaign, prepared.host_name)
     if unfinished is None and request.resume:
@@ -215,6 +223,8 @@ def start_or_resume(request: RunRequest, prepared: Prepared) -> RunRecord:
             f"there is no unfinished run of {playbook.campaign} on {prepared.host_name}",
             hint="orchestrator run carries out what has no finding yet; --resume is for a run that was cut off",
         )
+    if unfinished is not None and request.resume:
+        return unfinished
     if unfinished is not None:
         ledger.abort_open(unfinished.id, "its controller ended without a word")
         ledger.end_run(unfinished.id, "failed")
