@@ -328,6 +328,8 @@ class Arm:
     # ---------------------------------------------------------------- the way back
 
     def _stop(self) -> None:
+        self._watch.end_record()
+        ended_by_itself = self._watch.exit is not None
         session = self._session
         with self._book.intent("stop", {"launch_id": self._launch_id}) as settle:
             # Nobody waits for the manners of a server that is lost: some linger for a minute, with an open port.
@@ -340,7 +342,7 @@ class Arm:
         self.result.signal = reply.get("signal")
         self._survivors = list(reply.get("survivors", []))
         if self.result.outcome in _NEEDS_DIAGNOSIS:
-            self._diagnose()
+            self._diagnose(self.result.exit_code if ended_by_itself else None)
 
     def _reap_again(self) -> None:
         if self._survivors:
@@ -370,15 +372,15 @@ class Arm:
         if self._survivors:
             raise Dirty(f"{self._session.name} still runs processes of ours")
 
-    def _diagnose(self) -> None:
+    def _diagnose(self, exit_code: int | None) -> None:
         treatment = self._treatment
         self.result.diagnosis = diagnose(
             self._watch.text,
-            exit_code=self.result.exit_code,
+            exit_code=exit_code,
             changed_paths=treatment.changed_paths,
             changed_names=treatment.changed_names,
         )
-        if self.result.diagnosis.cause_line:
+        if self.result.diagnosis.outcome == "failed" and self.result.diagnosis.cause_line:
             self.result.reason = self.result.diagnosis.cause_line
 
 

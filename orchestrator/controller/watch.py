@@ -25,6 +25,7 @@ class ServerWatch:
     ) -> None:
         self.launch_id = launch_id
         self.lines: list[str] = []
+        self._evidence: int | None = None
         self.exit: Mapping[str, Any] | None = None
         self.fatal: str | None = None
         self.wake = threading.Event()
@@ -57,7 +58,12 @@ class ServerWatch:
 
     @property
     def text(self) -> str:
-        return "".join(f"{line}\n" for line in self.lines)
+        """The log as evidence: up to `end_record`."""
+        return "".join(f"{line}\n" for line in self.lines[: self._evidence])
+
+    def end_record(self) -> None:
+        """What is logged from now on follows from our own stop, and says nothing of a cause."""
+        self._evidence = len(self.lines)
 
     def await_loss(self, timeout_s: float) -> bool:
         """Whether the server is lost now or within `timeout_s`."""
