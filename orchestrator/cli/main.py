@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from orchestrator.cli import diagnostics
+from orchestrator.cli.streams import ReaderLeft, secure_streams
 from orchestrator.errors import Interrupted, OrchestratorError, UsageError
 
 PLAIN = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "no_args_is_help": True}
@@ -51,6 +52,7 @@ def build_app() -> typer.Typer:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point: runs one command and exits with the code of its kind."""
+    secure_streams()
     code = run_command(list(sys.argv[1:] if argv is None else argv))
     if (
         code == Interrupted.exit_code
@@ -69,11 +71,12 @@ def run_command(words: list[str]) -> int:
     command = typer.main.get_command(build_app())
     try:
         result = command.main(args=words, prog_name="orchestrator", standalone_mode=False)
+        sys.stdout.flush()
     except OrchestratorError as error:
         return diagnostics.show_error(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
         return diagnostics.show_error(Interrupted("stopped; no host was being changed"), as_json=as_json)
-    except BrokenPipeError:
+    except ReaderLeft:
         return 0
     except Exception as error:
         return _library_error(error, as_json=as_json)
