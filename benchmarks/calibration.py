@@ -172,7 +172,7 @@ def row(task: tuple[Setting, int]) -> tuple[str, int]:
     setting, number = task
     null = [experiment(setting, 0.0, f"null/{setting}/{i}") for i in range(number)]
     kept = sum(said.verdict is Verdict.improved for said, _ in null)
-    real = [experiment(setting, 2 * MIN_EFFECT, f"real/{setting}/{i}") for i in range(max(200, number // 4))]
+    real = [experiment(setting, 2 * MIN_EFFECT, f"real/{setting}/{i}") for i in range(max(200, number // 2))]
     power = sum(said.verdict is Verdict.improved for said, _ in real) / len(real)
     fixed = fixed_launches(round(setting.launch_cv, 4), round(power, 2))
     usual, idle = median(n for _, n in real), median(n for _, n in null)

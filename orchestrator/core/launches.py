@@ -35,6 +35,20 @@ def launch_value(samples: Iterable[tuple[float, float]], *, launch: str = "") ->
     return LaunchValue(math.fsum(a for a, _ in pairs) / seconds, launch)
 
 
+def interleaved(baseline: Sequence[LaunchValue], treatment: Sequence[LaunchValue]) -> list[LaunchValue]:
+    """The baseline launches to hold a treatment against: the last one before its first launch, and all since.
+
+    Older ones belong to another level of a drifting host; what they tell of its noise is stored. Without times all.
+    """
+    times = [launch.at_s for launch in (*baseline, *treatment)]
+    if not treatment or None in times:
+        return list(baseline)
+    first = min(launch.at_s or 0.0 for launch in treatment)
+    before = [launch for launch in baseline if (launch.at_s or 0.0) < first]
+    last = max(before, key=lambda launch: launch.at_s or 0.0, default=None)
+    return [launch for launch in baseline if launch is last or (launch.at_s or 0.0) >= first]
+
+
 def is_look(baseline_launches: int, treatment_launches: int) -> bool:
     """Arms are compared when they have the same number of launches: in between a drift would weigh on one of them."""
     return baseline_launches == treatment_launches >= 1

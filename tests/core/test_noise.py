@@ -14,7 +14,7 @@ from scipy import stats as scipy_stats  # type: ignore[import-untyped]
 from orchestrator.core.boundaries import nominal_error
 from orchestrator.core.contrast import Point, contrast, degree_for
 from orchestrator.core.distributions import f_tail
-from orchestrator.core.launches import is_look, launch_order, next_arm
+from orchestrator.core.launches import interleaved, is_look, launch_order, next_arm
 from orchestrator.core.noise import (
     BORROWED_DF,
     Noise,
@@ -128,6 +128,15 @@ def test_arms_are_launched_as_a_b_b_a() -> None:
     assert next_arm(1, 4) == "baseline"
     assert next_arm(5, 2) == "treatment"
     assert [is_look(*pair) for pair in ((0, 0), (1, 0), (1, 1), (2, 1), (2, 2))] == [False, False, True, False, True]
+
+
+def test_a_treatment_is_held_against_the_baseline_launches_around_it() -> None:
+    """Of a morning's baseline launches only the last before the treatment counts, and those in between."""
+    baseline = [LaunchValue(100.0 + i, at_s=at) for i, at in enumerate((0.0, 3600.0, 9000.0, 9900.0))]
+    treatment = [LaunchValue(110.0, at_s=9300.0), LaunchValue(111.0, at_s=9600.0)]
+    assert [launch.value for launch in interleaved(baseline, treatment)] == [102.0, 103.0]
+    assert len(interleaved([LaunchValue(1.0), LaunchValue(2.0)], treatment)) == 2
+    assert interleaved(baseline, []) == baseline
 
 
 def test_a_hopeless_gain_is_given_up_early() -> None:
