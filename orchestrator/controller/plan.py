@@ -112,7 +112,7 @@ def _draw(
         applies=True,
         diff=diff,
         command=shlex.join(words),
-        environment=tuple(_environment_changes(treatment)),
+        environment=tuple(_settings(treatment)),
         remarks=treatment.remarks,
     )
 
@@ -128,13 +128,16 @@ def _masked(trial: PlannedTrial, masker: Masker) -> PlannedTrial:
     )
 
 
-def _environment_changes(treatment: Treatment) -> Sequence[str]:
-    from orchestrator.core.secrets import mask_env
+def _settings(treatment: Treatment) -> Sequence[str]:
+    from orchestrator.core.secrets import mask_args, mask_env
 
+    flags = mask_args(dict(treatment.expectation.flags))
     launch = mask_env(dict(treatment.expectation.environ))
     python = mask_env(dict(treatment.expectation.python_environ))
-    return [f"{n}={v}" if v is not None else f"unset {n}" for n, v in launch.items()] + [
-        f"{n}={v} (sitecustomize)" if v is not None else f"unset {n} (sitecustomize)" for n, v in python.items()
+    return [
+        *(f"--{n} {v}" if v not in (None, False) else f"without --{n}" for n, v in flags.items()),
+        *(f"{n}={v}" if v is not None else f"unset {n}" for n, v in launch.items()),
+        *(f"{n}={v} (sitecustomize)" if v is not None else f"unset {n} (sitecustomize)" for n, v in python.items()),
     ]
 
 
