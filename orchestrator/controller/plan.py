@@ -135,10 +135,16 @@ def _settings(treatment: Treatment) -> Sequence[str]:
     launch = mask_env(dict(treatment.expectation.environ))
     python = mask_env(dict(treatment.expectation.python_environ))
     return [
-        *(f"--{n} {v}" if v not in (None, False) else f"without --{n}" for n, v in flags.items()),
+        *(_flag(n, v) for n, v in flags.items()),
         *(f"{n}={v}" if v is not None else f"unset {n}" for n, v in launch.items()),
         *(f"{n}={v} (sitecustomize)" if v is not None else f"unset {n} (sitecustomize)" for n, v in python.items()),
     ]
+
+
+def _flag(name: str, value: object) -> str:
+    if value is None or value is False:
+        return f"without --{name}"
+    return f"--{name}" if value is True else f"--{name} {value}"
 
 
 def _estimate(drawn: Plan, prepared: Prepared, session: HostSession) -> None:
