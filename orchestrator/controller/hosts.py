@@ -15,8 +15,8 @@ from orchestrator.controller.narration import Costs, Narrator
 from orchestrator.controller.opening import USUAL_PACKAGES, recover_remains
 from orchestrator.controller.prepare import Place, prepare_host, prepare_session
 from orchestrator.controller.session import refuse_read_only
-from orchestrator.controller.turn import sole_turn
 from orchestrator.controller.threeway import not_clean
+from orchestrator.controller.turn import sole_turn
 from orchestrator.errors import Dirty, Refused
 from orchestrator.serving.configuration import Configuration
 from orchestrator.serving.environment import server_environment
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.controller.session import HostSession
     from orchestrator.hosts.doctor import Step as Step
     from orchestrator.hosts.facts import Facts
+    from orchestrator.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,25 @@ def recover(request: HostRequest, narrator: Narrator) -> Recovery:
     with open_host_tree(request, narrator) as (place, session, reply):
         refuse_read_only(place.host_name, place.host)
         did = recover_remains(session, reply, place.ledger)
-        proof = session.call_back("verify", {}, timeout_s=600.0)
+        proof = session.recover()["verify"] or _first_proof(session)
         if not proof["clean"]:
             raise not_clean(session, place.ledger, proof)
+        _end_dead_runs(place.ledger, place.host_name)
         place.ledger.release(place.host_name, "recovered and proved clean")
         return Recovery(place.host_name, "clean", did, proof)
+
+
+def _first_proof(session: HostSession) -> dict[str, Any]:
+    """No run has come as far as taking the manifest, which comes before any change: what is there now is as found."""
+    session.call("snapshot", {}, timeout_s=600.0)
+    return session.call_back("verify", {}, timeout_s=600.0)
+
+
+def _end_dead_runs(ledger: Ledger, host: str) -> None:
+    """Runs that a kill left open. None of them lives: we hold the host."""
+    while (run := ledger.unfinished_run(host=host)) is not None:
+        ledger.abort_open(run.id, "its controller ended without a word")
+        ledger.end_run(run.id, "failed")
 
 
 def forget(request: HostRequest, narrator: Narrator) -> list[str]:

@@ -127,7 +127,7 @@ def meddle(base: Path, name: str, deed: Deed, verb: str, moment: str) -> Verdict
         return examine_held(scene, report, theirs, Verdict())
     is_ours = name != "pkg/__init__.py"
     verdict = Verdict(stuck=stuck, differs=lost(scene, theirs))
-    if is_ours and verb not in _HARMLESS and name != "pkg/gone.py":
+    if is_ours and verb not in _HARMLESS and (verb, name) != ("deletes", "new/sub/made.py"):
         verdict.lies.append(f"somebody {verb} {name}, and it was reverted as if nobody had")
     verdict.differs += _beyond(scene, path)
     return verdict
@@ -225,7 +225,7 @@ def full_disk(base: Path, kind: str, before: str) -> Verdict:
                 if name == before:
                     disks.fill(point)
                 getattr(story, name)()
-        except AgentError as error:
+        except (AgentError, AgentEnded) as error:  # AgentEnded: the server could not write its log
             story.errors.append(str(error))
         finally:
             agent.kill()

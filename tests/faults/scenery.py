@@ -98,20 +98,7 @@ class Scene:
 
     def picture(self) -> Picture:
         """path → kind, rights, owner, time, and content, inode, links and attributes of files; ours left out."""
-        seen: Picture = {}
-        waiting = [self.base / "work"]
-        while waiting:
-            folder = waiting.pop()
-            seen[str(folder)] = _meta(os.lstat(folder))
-            for entry in os.scandir(folder):
-                if entry.name.startswith(".orchestrator-") and folder == self.base / "work":
-                    continue
-                path = Path(entry.path)
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(path)
-                else:
-                    seen[entry.path] = _leaf(path)
-        return seen
+        return look(self.base / "work")
 
     def changes(self) -> list[dict[str, Any]]:
         """Two files replaced, one created with a folder of its own, one deleted."""
@@ -175,6 +162,24 @@ def change(path: Path, kind: str, old: bytes | None, new: bytes | None) -> dict[
         "content_b64": None if new is None else base64.b64encode(new).decode(),
         "mode": None,
     }
+
+
+def look(top: Path) -> Picture:
+    """Everything at and below a directory; state directories of ours are left out."""
+    seen: Picture = {}
+    waiting = [top]
+    while waiting:
+        folder = waiting.pop()
+        seen[str(folder)] = _meta(os.lstat(folder))
+        for entry in os.scandir(folder):
+            if entry.name.startswith(".orchestrator-") and entry.is_dir():
+                continue
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(path)
+            else:
+                seen[entry.path] = _leaf(path)
+    return seen
 
 
 def torn(scene: Scene) -> list[str]:

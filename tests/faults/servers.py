@@ -98,7 +98,7 @@ def end_server(base: Path, code: str, ending: str) -> Verdict:
         step()
     request = scene.launch_request(_HEAD + code)
     agent.call("launch", **request)
-    agent.wait_log("serving new")
+    agent.wait_log("serving new", may_end=True)
     try:
         if ending.startswith("stop"):
             return _stop(scene, agent, story, 0.3 if ending.endswith("grace") else 0.0)
@@ -111,6 +111,7 @@ def end_server(base: Path, code: str, ending: str) -> Verdict:
             said = agent.call("recover")
             assert said["state"] == "clean" and not said["survivors"], said
             agent.call("close")
+            agent.leave()
             return examine(scene, Verdict())
         if ending == "agent and guard killed":
             os.kill(guard_pid(scene), signal.SIGKILL)
@@ -125,6 +126,7 @@ def _stop(scene: Scene, agent: Agent, story: Story, grace_s: float) -> Verdict:
     verdict = Verdict(orphans=[f"survivor: {one}" for one in said["survivors"]])
     for step in (story.revert, story.verify, story.close):
         step()
+    agent.leave()
     return examine(scene, verdict)
 
 

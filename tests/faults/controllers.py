@@ -1,0 +1,184 @@
+"""The whole stack on the lab, its controller killed: at each commit and each request, and at random times. Layer 3."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.lab import Lab, create
+from tests.faults.agents import PACKAGE, TooLate, processes_of, wait_until
+from tests.faults.examining import Verdict
+from tests.faults.scenery import Picture, differences, look
+from tests.faults.table import Case, NotReached
+
+_DIED = 77
+_RUN_S = 120.0
+_PLAYBOOK = """
+campaign: short
+host: {host}
+workload: {{prompt_tokens: 8, output_tokens: 8}}
+measure: {{metric: output_tps, direction: higher, min_effect: 2%, repetitions: 1, launches: 1}}
+contexts: {{plain: {{}}}}
+hypotheses:
+  - id: fused-all-reduce
+    claim: FlashInfer's fused all-reduce bypasses NCCL for small tensors
+    family: replace-all-reduce
+    context: plain
+    bundle: both kinds of file that a run changes
+    changes:
+      - patch: {patch}
+      - sitecustomize:
+          env: {{NCCL_MIN_NCHANNELS: "1"}}
+"""
+_RECOVER = """
+import sys
+from orchestrator.cli.main import run_command
+state, hosts, host = sys.argv[1:]
+code = run_command(['host', 'recover', host, '--hosts', hosts, '--state', state])
+sys.exit(code or run_command(['ledger', 'check', '--state', state]))
+"""
+
+
+@dataclass
+class Stage:
+    """A lab, a playbook of one hypothesis, a state directory, and what the lab looked like at first."""
+
+    base: Path
+    lab: Lab
+    hosts: Path
+    host: str
+    before: Picture
+
+    @property
+    def state(self) -> Path:
+        return self.base / "state"
+
+    def look(self) -> Picture:
+        return {**look(self.lab.source), **look(self.lab.site)}
+
+    def run_words(self) -> list[str]:
+        return ["run", str(self.base / "short.yaml"), "--hosts", str(self.hosts), "--state", str(self.state)]
+
+
+def set_up(base: Path, inventory: Callable[[Lab], tuple[Path, str]] | None = None) -> Stage:
+    """`inventory` makes another hosts file for the lab: (file, name of the host in it)."""
+    lab = create(base / "lab")
+    hosts, host = inventory(lab) if inventory is not None else (lab.hosts_file, "lab")
+    patch = lab.root / "patches" / "fused-all-reduce.patch"
+    (base / "short.yaml").write_text(_PLAYBOOK.format(host=host, patch=patch))
+    stage = Stage(base, lab, hosts, host, {})
+    stage.before = stage.look()
+    return stage
+
+
+def start(stage: Stage, at: int = 0, log: Path | None = None) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "HOME": str(stage.base), "PYTHONPATH": str(PACKAGE), "FAULTS_AT": str(at)}
+    if log is not None:
+        env["FAULTS_LOG"] = str(log)
+    with (stage.base / "run.out").open("wb") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.controlled", *stage.run_words()],
+            cwd=PACKAGE, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+
+
+def count_points(base: Path) -> list[str]:
+    """The points of an undisturbed run, in order."""
+    base.mkdir()
+    stage = set_up(base)
+    log = base / "points"
+    process = start(stage, log=log)
+    assert process.wait(_RUN_S) == 0, (base / "run.out").read_text()
+    assert not differences(stage.before, stage.look())
+    return log.read_text().splitlines()
+
+
+def die_at(base: Path, number: int) -> Verdict:
+    stage = set_up(base)
+    process = start(stage, at=number)
+    code = process.wait(_RUN_S)
+    if code != _DIED:
+        raise NotReached(f"the run ended with {code}")
+    return recover(stage)
+
+
+def recover(stage: Stage) -> Verdict:
+    """`host recover` and `ledger check` from a new process; then what is left is looked at."""
+    verdict = Verdict()
+    env = {**os.environ, "HOME": str(stage.base), "PYTHONPATH": str(PACKAGE)}
+    done = subprocess.run(
+        [sys.executable, "-c", _RECOVER, str(stage.state), str(stage.hosts), stage.host],
+        cwd=PACKAGE, env=env, capture_output=True, text=True, timeout=_RUN_S,
+    )  # fmt: skip
+    if done.returncode != 0:
+        verdict.outcome = "refused"
+        verdict.stuck.append(f"recovery ended with {done.returncode}: {done.stderr[-500:]}{done.stdout[-300:]}")
+    differs = differences(stage.before, stage.look())
+    verdict.differs += differs[:5]
+    if differs and done.returncode == 0:
+        verdict.lies.append(f"said to be clean: {differs[0]}")
+    verdict.stuck += rows_running(stage.state)
+    verdict.orphans += _left(stage)
+    return verdict
+
+
+def rows_running(state: Path) -> list[str]:
+    path = state / "ledger.db"
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path)) as ledger:
+        found = []
+        for table, where in (("run", "ended_at IS NULL"), ("experiment", "state = 'running'"), ("launch", "ended_at IS NULL")):
+            count = ledger.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()[0]
+            if count:
+                found.append(f"{count} rows of {table} are still running")
+    return found
+
+
+def _left(stage: Stage) -> list[str]:
+    try:
+        wait_until(lambda: not processes_of(str(stage.base)), "every process is gone", 8.0)
+    except TooLate:
+        return [f"still running: {pid} {words}" for pid, words in processes_of(str(stage.base)).items()]
+    return []
+
+
+def controller_cases(points: list[str], most: int = 200) -> list[Case]:
+    """All points, or `most` of them evenly spread."""
+    step = max(1.0, len(points) / most)
+    numbers = sorted({int(index * step) + 1 for index in range(min(most, len(points)))})
+    return [
+        Case(f"controller dies at {number}: {points[number - 1]}", lambda base, number=number: die_at(base, number))  # type: ignore[misc]
+        for number in numbers
+    ]
+
+
+def kill_randomly(base: Path, after_s: float, inventory: Callable[[Lab], tuple[Path, str]] | None = None) -> Verdict:
+    stage = set_up(base, inventory)
+    process = start(stage)
+    deadline = time.monotonic() + after_s
+    try:
+        process.wait(max(deadline - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return recover(stage)
+
+
+def random_cases(
+    count: int, seed: int, run_s: float, inventory: Callable[[Lab], tuple[Path, str]] | None = None
+) -> list[Case]:
+    rng = random.Random(seed)
+    times = [rng.uniform(0.0, run_s) for _ in range(count)]
+    return [
+        Case(f"SIGKILL after {after:.3f} s", lambda base, after=after: kill_randomly(base, after, inventory))  # type: ignore[misc]
+        for after in times
+    ]
