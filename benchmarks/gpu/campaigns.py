@@ -129,7 +129,7 @@ def chained(hypotheses: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def playbooks(rig: Rig) -> dict[str, dict[str, Any]]:
     measure = {"metric": "output_tps", "min_effect": "5%", "repetitions": 3, "launches": 1}
     arms = first_two(rig)
-    short = {"prompt_tokens": 48, "output_tokens": 32} if rig.cpu else {"prompt_tokens": 128, "output_tokens": 256}
+    short = {"prompt_tokens": 48, "output_tokens": 32} if rig.cpu else {"prompt_tokens": 128, "output_tokens": 128}
     long = {"prompt_tokens": 48, "output_tokens": 300} if rig.cpu else {"prompt_tokens": 128, "output_tokens": 2000}
     tree = {"id": "nccl-tree", "claim": "tree all-reduce", "changes": [{"env": {"NCCL_ALGO": "Tree"}}]}
     return {

@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.table --rig /tmp/rig --out DIRECTORY [--seconds 540] [--pair | --cpu] [ROW ...]
 
 Run it from a checkout, with the interpreter that install.sh made (`/tmp/rig/own/bin/python`). Rows: foreign, campaign,
-kill, memory, reap; with `--pair` (two cards): pair. Each row is written as it comes: table.md, rows.jsonl,
+kill, memory, reap, early; with `--pair` (two cards): pair. Each row is written as it comes: table.md, rows.jsonl,
 transcript.txt (all that the product said, with times), timeline.txt (GPU memory, processes, fatal lines).
 
 `--cpu` drives the same rows, but for memory, on the SGLang of tests/rig: what it shows is this script and the
@@ -95,7 +95,6 @@ def importing(bench: Bench, since: float) -> bool:
 def foreign(bench: Bench) -> None:
     """Somebody else's process on the card: named, left alone, and a reason to refuse a run."""
     before = bench.before()
-    bench.ask("host", "doctor", "rig")
     holder = bench.hold(2048)
     await_held(holder)
     _, listed, _ = bench.ask("host", "reap", "rig")
@@ -352,8 +351,8 @@ def closing(bench: Bench, host: str) -> None:
 
 NEEDS_S: dict[str, float] = {
     "foreign": 30,
-    "campaign": 280,
-    "early": 60,
+    "campaign": 330,
+    "early": 95,
     "kill": 60,
     "memory": 65,
     "reap": 70,
@@ -413,7 +412,7 @@ def main() -> None:
     kind.add_argument("--cpu", action="store_true", help="without a card, on the rig of tests/rig")
     parser.add_argument("rows", nargs="*", choices=[*NEEDS_S, []], metavar="ROW")
     options = parser.parse_args()
-    alone = ["foreign", "campaign", "early", "kill", "memory", "reap"]
+    alone = ["foreign", "campaign", "kill", "memory", "reap", "early"]
     names = options.rows or (["pair"] if options.pair else [n for n in alone if n != "memory" or not options.cpu])
     shutil.rmtree(options.work, ignore_errors=True)
     bench = Bench(Rig(options.rig, options.work, options.port, options.cpu), options.out, options.seconds)
