@@ -200,6 +200,12 @@ class Probe:
         self._running_now: List[Exchange] = []
         self._stopped: Optional[str] = None
         self._halt = threading.Event()
+        self._heard_at = time.monotonic()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last sign of the server: a chunk, an answer, or a request that was just sent."""
+        return time.monotonic() - self._heard_at
 
     def stop(self, why: str) -> None:
         with self._lock:
@@ -254,7 +260,7 @@ class Probe:
             return
         lines = EventLines()
         for block in blocks:
-            now = time.monotonic()
+            now = self._heard_at = time.monotonic()
             for payload in lines.feed(block):
                 meter.take(payload, now)
         if lines.rest().strip():
@@ -279,6 +285,7 @@ class Probe:
     @contextlib.contextmanager
     def _running(self, path: str, body: bytes, timeout_s: float) -> Iterator[Exchange]:
         """A POST that `stop` knows of while it runs."""
+        self._heard_at = time.monotonic()
         exchange = Exchange("POST", self._base + path, headers=self._headers, body=body, timeout_s=timeout_s)
         with self._lock:
             if self._stopped is not None:

@@ -18,7 +18,7 @@ from orchestrator.agent.manifest import manifest
 from orchestrator.agent.nursery import Nursery
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.rpc import Dispatcher, FrameError, Handle, Route, Wire
-from orchestrator.agent.session import Session
+from orchestrator.agent.session import Session, shadow_of
 from orchestrator.agent.tree import Tree
 
 PROTOCOL = 1
@@ -75,10 +75,11 @@ class Agent:
                 r["method"], r["url"], r.get("headers") or {}, r.get("body"), float(r["timeout_s"])
             ),
             "manifest": self._manifest,
-            "survey": lambda r: survey.survey(str(r["root"]), self._boot),
+            "survey": self._survey,
             "await_ready": self._with_tree(Session.await_ready),
             "decode": self._with_tree(Session.decode),
             "inspect": self._with_tree(Session.inspect),
+            "stacks": self._with_tree(Session.stacks),
         }
         line = {
             "end_processes": lambda r: ending.end_processes(
@@ -162,12 +163,21 @@ class Agent:
             facts["entries"] = {path: dict(entry._asdict()) for path, entry in made.entries.items()}
         return {**facts, "seconds": time.monotonic() - started_s}
 
+    def _survey(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        return survey.survey(self._root_of(str(request["root"]), request), self._boot)
+
+    @staticmethod
+    def _root_of(root: str, request: Mapping[str, Any]) -> str:
+        """The tree that is opened for a request: the shadow's home, where one is asked for and there."""
+        shadow = shadow_of(Fs(), {**request, "root": root})
+        return shadow.home if shadow is not None and os.path.isdir(shadow.home) else root
+
     def _forget(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         if self._session is not None:
             raise AgentError("refused", "a tree is open on this connection", hint="close it first")
         removed = []
         if request.get("tree"):
-            removed += Tree.forget(Fs(), str(request["tree"]))
+            removed += Tree.forget(Fs(), self._root_of(str(request["tree"]), request))
         left = self._cache.trees()
         if left and not request.get("tree"):
             raise AgentError("refused", "trees are still known here", {"trees": ", ".join(left)}, "forget each first")

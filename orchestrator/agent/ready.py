@@ -9,23 +9,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
-from orchestrator.agent import holders, processes
+from orchestrator.agent import holders, processes, stacks
 from orchestrator.agent.errors import AgentError
+from orchestrator.agent.progress import SAMPLE_S, Progress
 from orchestrator.agent.server import Server
 from orchestrator.agent.web import Exchange
 
 _HEALTH_S = 30.0
 """SGLang's health check generates a token and gives up after 20 s by itself."""
-_SAMPLE_S = 2.0
-_BUSY_SHARE = 0.05
-_READ_BYTES = 64 << 10
 _UNAVAILABLE = 503  # not yet, or not now: asked again until the limit
 _MAX_TEXT = 500
-_COMPILERS = frozenset(
-    {"nvcc", "cicc", "ptxas", "fatbinary", "ninja", "cc1plus", "cc1", "gcc", "g++", "c++", "clang", "ld", "hipcc"}
-)
 _LOCAL = {"0.0.0.0", "::", "127.0.0.1", "::1", "::ffff:127.0.0.1"}  # noqa: S104 - addresses compared, not bound
 
 
@@ -37,26 +32,6 @@ class _Verdict(Exception):
         self.state, self.facts = state, facts
 
 
-class Work(NamedTuple):
-    """What a launch has done so far; compared over time it tells progress from a hang."""
-
-    at_s: float
-    log_bytes: int
-    cpu_ticks: Dict[int, int]
-    read_bytes: Dict[int, int]
-    compilers: frozenset[int]
-
-
-def has_moved(before: Work, now: Work) -> bool:
-    """A log that grows, processor time above idling, bytes read, or new compilers."""
-    if now.log_bytes != before.log_bytes or now.compilers - before.compilers:
-        return True
-    ticks = sum(max(n - before.cpu_ticks.get(pid, 0), 0) for pid, n in now.cpu_ticks.items())
-    if ticks > _BUSY_SHARE * (now.at_s - before.at_s) * processes.TICKS_PER_S:
-        return True
-    return sum(max(n - before.read_bytes.get(pid, 0), 0) for pid, n in now.read_bytes.items()) >= _READ_BYTES
-
-
 class Waiter:
     """One `await_ready`. The waiting thread never blocks for longer than a poll: requests run beside it."""
 
@@ -66,11 +41,9 @@ class Waiter:
         self._poll_s = float(spec.get("poll_s") or 0.05)
         self._started = time.monotonic()
         self._deadline = self._started + float(spec["limit_s"])
-        self._stall_s = float(spec["stall_s"])
         self._wake = threading.Event()
         self._last: Dict[str, Any] = {"seen": "nothing listens on the port"}
-        self._work = self._measure()
-        self._moved_at = time.monotonic()
+        self._progress = Progress(server, float(spec["stall_s"]), spec.get("memory_argv"))
 
     def run(self) -> Dict[str, Any]:
         """`{state, seconds, facts}`."""
@@ -111,33 +84,17 @@ class Waiter:
         now = time.monotonic()
         if now >= self._deadline:
             raise _Verdict("timeout", {**self._last, "last_line": _last_line(server)})
-        if now - self._work.at_s >= min(_SAMPLE_S, self._stall_s / 4):
-            work = self._measure()
-            if has_moved(self._work, work):
-                self._moved_at = now
-            self._work = work
-        if now - self._moved_at >= self._stall_s:
-            raise _Verdict("hung", self._describe_hang(now))
+        if self._progress.look():
+            raise _Verdict("hung", self._describe_hang())
 
-    def _measure(self) -> Work:
-        family = self._server.family(carriers=False)
-        pids = {identity.pid for identity in family}
-        return Work(
-            at_s=time.monotonic(),
-            log_bytes=self._server.tail.size if self._server.tail is not None else 0,
-            cpu_ticks={stat.pid: stat.cpu_ticks for stat in family.values()},
-            read_bytes={pid: _read_bytes(pid) for pid in pids},
-            compilers=frozenset(stat.pid for stat in family.values() if stat.comm in _COMPILERS),
-        )
-
-    def _describe_hang(self, now: float) -> Dict[str, Any]:
-        family = self._server.family()
-        shown = [
-            {"pid": s.pid, "state": s.state, "title": processes.title_of(s.pid)[:200], "waits_in": _waits_in(s.pid)}
-            for s in family.values()
-        ]
-        stalled_s = round(now - self._moved_at, 3)
-        return {**self._last, "stalled_s": stalled_s, "last_line": _last_line(self._server), "processes": shown}
+    def _describe_hang(self) -> Dict[str, Any]:
+        stalled_s = round(self._progress.stalled_s, 3)
+        return {
+            **self._last,
+            "stalled_s": stalled_s,
+            "last_line": _last_line(self._server),
+            **stacks.collect(self._server),
+        }
 
     # -- who listens -----------------------------------------------------------------------------------------------
 
@@ -262,7 +219,7 @@ class Waiter:
                 self._wake.clear()
                 self._check()
                 if not done.is_set():
-                    self._wake.wait(_SAMPLE_S / 4)
+                    self._wake.wait(SAMPLE_S / 4)
         except _Verdict:
             exchange.abort()
             raise
@@ -309,29 +266,6 @@ def _owners(listeners: List[holders.Listener], among: Optional[Set[int]]) -> Dic
 
 def _last_line(server: Server) -> str:
     return server.tail.last_line if server.tail is not None else ""
-
-
-def _read_bytes(pid: int) -> int:
-    """Bytes that the process had fetched from storage; 0 when it may not be read."""
-    try:
-        with open(f"/proc/{pid}/io", encoding="ascii") as file:
-            fields = dict(line.split(":") for line in file)
-    except OSError as error:
-        if processes.is_gone(error) or isinstance(error, PermissionError):
-            return 0
-        raise
-    return int(fields["read_bytes"])
-
-
-def _waits_in(pid: int) -> str:
-    """The kernel function it sleeps in, empty when unknown."""
-    try:
-        with open(f"/proc/{pid}/wchan", encoding="ascii") as file:
-            return file.read().strip("0\n")
-    except OSError as error:
-        if processes.is_gone(error) or isinstance(error, PermissionError):
-            return ""
-        raise
 
 
 def address_of(server: Server, port: int) -> str:

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from orchestrator.agent import decode, ending, processes, ready, sweeping
+from orchestrator.agent import decode, ending, processes, ready, stacks, sweeping
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardlink import GuardLink
@@ -19,7 +19,9 @@ from orchestrator.agent.nursery import LOG, Nursery
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.runs import Run, list_runs
 from orchestrator.agent.server import Server
+from orchestrator.agent.shadow import Shadow, place
 from orchestrator.agent.tree import Tree
+from orchestrator.agent.vigil import Vigil
 
 _LAUNCH_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 _AGENT_S = 5.0
@@ -37,15 +39,17 @@ class Session:
         self._nursery, self._boot, self._emit = nursery, boot, emit
         self._fs = Fs()
         self._guarded = [str(path) for path in request["guarded"]]
+        self._shadow = shadow_of(self._fs, request)
         self.tree = Tree.open(
             self._fs,
-            str(request["root"]),
+            self._shadow.home if self._shadow is not None else str(request["root"]),
             self._guarded,
             request["holder"],
             float(request["lease_s"]),
             journal_dir=request.get("journal_dir"),
             kill_agent=self._kill_agent,
             boot_id=boot,
+            shadow=self._shadow,
             resources=[str(resource) for resource in request.get("resources") or ()],
         )
         self._link: Optional[GuardLink] = None
@@ -58,7 +62,7 @@ class Session:
         except BaseException:
             self.tree.leave()
             raise
-        self._inherited = self._is_anything_open()
+        self._inherited = self._is_work_open()
         threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
 
     def leave(self) -> None:
@@ -83,6 +87,8 @@ class Session:
             "launch": self._launch_facts(launch) if launch is not None else None,
             "outcome": self.tree.outcome(),
             "fs": self.tree.fs_facts(),
+            "root": self.tree.root,
+            "shadow": self.tree.open_shadow(),
         }
 
     def adopt(self) -> None:
@@ -151,6 +157,9 @@ class Session:
             print(f"no other guard: {error.what}", file=sys.stderr)
 
     def _is_anything_open(self) -> bool:
+        return self._is_work_open() or self.tree.open_shadow() is not None
+
+    def _is_work_open(self) -> bool:
         return self.tree.open_transaction() is not None or self.tree.open_launch() is not None
 
     def _watch_lease(self) -> None:
@@ -175,11 +184,14 @@ class Session:
 
     def snapshot(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         self._refuse_inherited()
+        if self._shadow is not None:
+            self._ensure_guard()
         return self.tree.snapshot()
 
     def apply(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         self._refuse_inherited()
         self._ensure_guard()
+        self.tree.make_shadow()
         return self.tree.apply(str(request["txn"]), request["files"])
 
     def revert(self, request: Mapping[str, Any]) -> Dict[str, Any]:
@@ -208,7 +220,7 @@ class Session:
             raise AgentError("dirty", "an earlier connection left a change or a launch open", hint="recover first")
 
     def _settle(self) -> None:
-        if not self._is_anything_open():
+        if not self._is_work_open():
             self._inherited = False
 
     # -- the server ------------------------------------------------------------------------------------------------
@@ -224,6 +236,7 @@ class Session:
         if os.path.exists(run.path):
             raise AgentError("refused", f"there was a launch {launch_id} before", {"log": run.log})
         link = self._ensure_guard()
+        self.tree.make_shadow()
         tmp = f"{_TMP}{secrets.token_hex(4)}"
         os.makedirs(run.path, mode=0o700)
         site = _write_site(run, request.get("site_b64") or {})
@@ -248,8 +261,12 @@ class Session:
         with self._lock:
             self._server = server
         self._tell_early_end(link, server)
-        reply = {"launch_id": launch_id, **started, "log": run.log, "tmp": tmp}
+        reply = {"launch_id": launch_id, **started, "log": run.log, "tmp": tmp, "first": self._first_on_path(site)}
         return {**reply, "site": site} if site else reply
+
+    def _first_on_path(self, site: str) -> List[str]:
+        """Directories that come first on the server's PYTHONPATH: our sitecustomize, then a copy of the package."""
+        return [folder for folder in (site, self._shadow.home if self._shadow is not None else "") if folder]
 
     def _start(self, link: GuardLink, record: Mapping[str, Any], env: Mapping[str, str]) -> Dict[str, Any]:
         made = False
@@ -279,8 +296,9 @@ class Session:
         if request["pycache"]:
             env["PYTHONPYCACHEPREFIX"] = self.tree.pycache_dir
             env.pop("PYTHONDONTWRITEBYTECODE", None)
-        if site:
-            env["PYTHONPATH"] = ":".join(filter(None, [site, env.get("PYTHONPATH")]))
+        first = self._first_on_path(site)
+        if first:
+            env["PYTHONPATH"] = ":".join(filter(None, [*first, env.get("PYTHONPATH")]))
         return env
 
     def adopt_launch(self, request: Mapping[str, Any]) -> Dict[str, Any]:
@@ -298,7 +316,8 @@ class Session:
         self._inherited = False
         server.replay_log()
         site = os.path.join(server.run.path, "site")
-        told = {"argv": launch["argv"], "site": site if os.path.isdir(site) else None, "open": change}
+        first = self._first_on_path(site if os.path.isdir(site) else "")
+        told = {"argv": launch["argv"], "first": first, "open": change}
         return {**self._launch_facts(launch), **told}
 
     def _server_of(self, request: Mapping[str, Any]) -> Server:
@@ -318,8 +337,12 @@ class Session:
         headers = ready.authorization(server, spec.get("api_key_env"))
         probe = decode.Probe(spec, headers, ready.address_of(server, int(spec["port"])))
         server.on_end(lambda: probe.stop(server.end_sentence()))
-        with server.quiet():
-            return probe.run()
+        with server.quiet(), Vigil(server, probe, spec.get("stall_s")) as vigil:
+            result = probe.run()
+        return {**result, "hung": vigil.hung} if vigil.hung is not None else result
+
+    def stacks(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        return stacks.collect(self._server_of(request))
 
     def inspect(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         return self._server_of(request).inspect()
@@ -389,6 +412,12 @@ class Session:
             "tmp": launch.get("tmp"),
             "alive": main is not None and processes.is_alive(main, self._boot),
         }
+
+
+def shadow_of(fs: Fs, request: Mapping[str, Any]) -> Optional[Shadow]:
+    """Where the copy lies, when the request asks for one: `shadow: {dir: path or null}` beside `root`."""
+    asked = request.get("shadow")
+    return place(fs, str(request["root"]), asked.get("dir")) if asked is not None else None
 
 
 def _write_site(run: Run, content: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.controller import warmup
 from orchestrator.controller.dialogue import ArmFailed, Dialogue
 from orchestrator.controller.watch import ServerWatch
 from orchestrator.core.diagnosis import Diagnosis, diagnose
@@ -18,9 +19,7 @@ from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Unreachab
 from orchestrator.serving import metrics
 from orchestrator.serving.engine import LaunchPlan, plan_launch
 from orchestrator.serving.gate import Answers, GateResult, collect_answers, judge_answers
-from orchestrator.serving.http import get, json_body
 from orchestrator.serving.treatment import Check, interpreter_probe, judge_treatment
-from orchestrator.serving.warm import capacity_of, capacity_problem, long_prompt_tokens
 
 if TYPE_CHECKING:
     from orchestrator.controller.book import ArmBook
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from orchestrator.controller.treatment import FileEdit, Treatment
     from orchestrator.core.model import Measure, Workload
 
-GATE_S = 700.0
 _SERVER_STEPS = frozenset({ArmStep.READY, ArmStep.GATE, ArmStep.MEASURE, ArmStep.STOP})
 _WAY_BACK = frozenset({ArmStep.STOP, ArmStep.REAP_AGAIN, ArmStep.REVERT, ArmStep.VERIFY})
 
@@ -93,8 +91,8 @@ class Arm:
             lambda p: session.narrator.server_phase(session.name, p),
             lambda sentence: session.narrator.note(f"{session.name}: {sentence}"),
         )
-        self._dialogue = Dialogue(session, self._watch)
         self.result = ArmResult()
+        self._dialogue = Dialogue(session, self._watch, self.result.seen)
 
     def run(self, *, adopted: bool = False) -> ArmResult:
         """Walk the table to its end. Never raises for what happened on the host: the result says it.
@@ -227,59 +225,16 @@ class Arm:
 
     def _ready(self) -> None:
         assert self._plan is not None
-        spec = {"launch_id": self._launch_id, "spec": dict(self._plan.ready)}
-        limit_s = float(self._plan.ready["limit_s"]) + 60.0
-        reply = self._dialogue.ask("await_ready", spec, timeout_s=limit_s)
-        self.result.ready_s = reply.get("seconds")
-        state, facts = str(reply["state"]), reply.get("facts", {})
-        if state != "ready":
-            self.result.seen["not_ready"] = {"state": state, **facts}
-            self._dialogue.fail(state, facts)
-        self._warm_up()
-
-    def _warm_up(self) -> None:
-        """What the server says of itself, one long prompt, and the room that its cache has."""
         session, result = self._session, self.result
-        info_path = session.engine.info_path()
-        info = None
-        if info_path is not None:
-            info = json_body(self._dialogue.ask("http", get(session.target, info_path), timeout_s=60.0))
-        result.resolved = session.engine.resolved(info) if info is not None else None
-        tokens = long_prompt_tokens(self._workload, info)
-        if tokens is not None:
-            self._send_long_prompt(tokens)
-        result.capacity = capacity_of(info, self._watch.lines)
-        result.seen["capacity_tokens"] = result.capacity
-        changed = self._treatment
-        problem = capacity_problem(
-            self._baseline_capacity,
-            result.capacity,
-            flags=changed.expectation.flags,
-            names=(*changed.expectation.environ, *changed.expectation.python_environ),
-            paths=[path for paths in changed.changed_paths.values() for path in paths],
-        )
-        if problem is not None:
-            raise ArmFailed(LaunchOutcome.invalid, problem)
-
-    def _send_long_prompt(self, tokens: int) -> None:
-        """A server that refuses it (4xx) lives and says why; one that fails or falls silent is not ready."""
-        session = self._session
-        request = session.engine.long_request(session.target, tokens, self._launch_id)
-        try:
-            reply = self._dialogue.ask("http", request, timeout_s=330.0)
-        except Unreachable as error:
-            self._dialogue.fail("generation_failed", {"prompt_tokens": tokens, "error": error.what})
-        status = int(reply.get("status", 0))
-        self.result.seen["long_prompt"] = {"tokens": tokens, "status": status}
-        if status >= 500:
-            body = str(reply.get("body", ""))[:300]
-            self._dialogue.fail("generation_failed", {"prompt_tokens": tokens, "status": status, "body": body})
+        warmup.await_ready(session, self._dialogue, self._plan, result)
+        warmup.warm_up(session, self._dialogue, self._workload, result, self._watch.lines)
+        warmup.compare_capacity(self._baseline_capacity, self._treatment, result)
 
     def _check(self) -> None:
         session = self._session
         inspect = session.connection.submit("inspect", {"launch_id": self._launch_id})
         seen = inspect.result(30.0)
-        self.result.seen["limits"] = seen.get("limits", {})
+        warmup.note_process(self.result, seen)
         probe = self._probe.result(60.0).get("treatment") if self._probe is not None else None
         self.result.checks = judge_treatment(
             self._treatment.expectation,
@@ -299,10 +254,10 @@ class Arm:
         try:
             answers = self._dialogue.carry_out(
                 lambda: collect_answers(session.connection, session.engine, session.target, self._launch_id),
-                timeout_s=GATE_S,
+                timeout_s=session.target.ready.stall,
             )
         except Unreachable as error:
-            self._dialogue.fail("generation_failed", {"error": error.what})
+            self._dialogue.fall_silent(error, {"at": "the gate's questions"})
         self.result.answers = answers
         if self._baseline_answers:
             self.result.gate = judge_answers(self._baseline_answers, answers)
@@ -312,12 +267,15 @@ class Arm:
     def _measure(self) -> None:
         session = self._session
         spec = session.engine.decode_spec(session.target, self._workload, self._settings, self._launch_id)
-        request = {"launch_id": self._launch_id, "spec": spec}
+        request = {"launch_id": self._launch_id, "spec": {**spec, "stall_s": session.target.ready.stall}}
         reply = self._dialogue.ask("decode", request, timeout_s=3600.0)
         samples = list(reply["samples"])
         self.result.samples = samples
         if self._watch.is_lost:
             self._dialogue.fail("exited", {})
+        if reply.get("hung"):
+            self.result.seen["not_ready"] = {"state": "hung", **reply["hung"]}
+            self._dialogue.fail("hung", reply["hung"])
         found = metrics.problems(samples, output_tokens=self._workload.output_tokens)
         if found:
             raise ArmFailed(LaunchOutcome.invalid, "; ".join(found))

@@ -28,11 +28,17 @@ class ArmFailed(Exception):
 
 
 class Dialogue:
-    """Of one launch. Every wait ends with the answer, with the server, or at its limit."""
+    """Of one launch. Every wait ends with the answer, with the server, or at its limit. `seen` keeps what was found out
+    on the way."""
 
-    def __init__(self, session: HostSession, watch: ServerWatch) -> None:
+    def __init__(self, session: HostSession, watch: ServerWatch, seen: dict[str, Any]) -> None:
         self._session = session
         self._watch = watch
+        self._seen = seen
+
+    @property
+    def launch_id(self) -> str:
+        return self._watch.launch_id
 
     def ask(self, do: str, with_: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
         """A request to the agent whose reply depends on the server. Raises `ArmFailed` when the server is lost,
@@ -67,7 +73,8 @@ class Dialogue:
                 return self._answer(future)
             if watch.is_lost:
                 self.fail("exited", {})
-        raise Unreachable(f"{self._session.name} gave no answer within {timeout_s:.0f} s")
+        what = f"{self._session.name} gave no answer within {timeout_s:.0f} s"
+        raise Unreachable(what, facts={"reason": "timeout"})
 
     def _answer(self, future: Future[T]) -> T:
         try:
@@ -77,6 +84,15 @@ class Dialogue:
             if self._watch.await_loss(FATAL_GRACE_S):
                 self.fail("exited", {"error": error.what})
             raise
+
+    def fall_silent(self, error: Unreachable, facts: Mapping[str, Any]) -> NoReturn:
+        """A request that got no answer: a server that hangs, with its stacks while they can be seen, or one that closed
+        the connection."""
+        if error.facts.get("reason") != "timeout":
+            self.fail("generation_failed", {**facts, "error": error.what})
+        stacks = self.ask("stacks", {"launch_id": self.launch_id}, timeout_s=60.0)
+        self._seen["not_ready"] = {"state": "hung", **facts, **stacks}
+        self.fail("hung", {**facts, "error": error.what})
 
     def fail(self, state: str, facts: Mapping[str, Any]) -> NoReturn:
         """The server did not come up, or was lost: `ArmFailed`, named after how."""
@@ -89,4 +105,4 @@ class Dialogue:
         raise ArmFailed(outcome, f"{state}{phase}: {detail}" if detail else state + phase)
 
 
-_LONG = frozenset({"processes", "stacks"})
+_LONG = frozenset({"processes", "py_spy"})

@@ -11,6 +11,7 @@ CASES = {
     "crash_mid_benchmark:5": ("crashed", ""),
     "hang:load": ("hung", "hung in phase"),
     "hang:warmup": ("hung", ""),
+    "hang:serve": ("hung", "hung"),
     "early_healthy": ("measured", ""),
     "orphan": ("measured", ""),
     "ignore_sigterm": ("measured", ""),
