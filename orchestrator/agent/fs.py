@@ -20,6 +20,8 @@ from orchestrator.agent import linux
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
 _FS_IOC_GETFLAGS = 0x80086601
+_FICLONE = 0x40049409
+_CANNOT_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM)
 _FROZEN_FLAGS = 0x10 | 0x20  # immutable, append only
 _NO_XATTRS = (errno.ENOTSUP, errno.EOPNOTSUPP)
 _CHUNK = 1 << 20
@@ -140,6 +142,17 @@ class Fs:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            return False
+        return True
+
+    def clone(self, source_fd: int, fd: int) -> bool:
+        """Lets a new file share the blocks of another until one is written to; False where the disk cannot."""
+        self.step("clone", self.path_of(fd))
+        try:
+            fcntl.ioctl(fd, _FICLONE, source_fd)
+        except OSError as error:
+            if error.errno not in _CANNOT_CLONE:
+                raise
             return False
         return True
 

@@ -238,7 +238,7 @@ class Guard:
 
     def _undo(self, tree: Tree) -> None:
         launch = tree.open_launch()
-        if launch is None and tree.open_transaction() is None:
+        if launch is None and tree.open_transaction() is None and tree.open_shadow() is None:
             return
         did: List[str] = []
         left = self._end_launch(tree, launch, did) if launch is not None else []

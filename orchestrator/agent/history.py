@@ -29,6 +29,7 @@ class History:
         self.names: Set[str] = set()  # of all transactions that were applied
         self.launch: Optional[Dict[str, Any]] = None
         self.outcome: Optional[Dict[str, Any]] = None
+        self.shadow: Optional[Dict[str, Any]] = None  # the last SHADOW_INTENT: a copy is there, or half made
         self._versions: Dict[str, List[Tuple[int, str]]] = {}  # path → (second, digest) of every version of ours
         for record in records:
             self.add(record)
@@ -75,12 +76,18 @@ class History:
     def _on_stopped(self, _data: Dict[str, Any]) -> None:
         self.launch = None
 
+    def _on_shadow_intent(self, data: Dict[str, Any]) -> None:
+        self.shadow = data
+
+    def _on_shadow_removed(self, _data: Dict[str, Any]) -> None:
+        self.shadow = None
+
     def _on_acknowledged(self, _data: Dict[str, Any]) -> None:
         self.outcome = None
 
     def _on_past(self, data: Dict[str, Any]) -> None:
         self.names.update(data["names"])
-        self.closed, self.outcome = data["closed"], data["outcome"]
+        self.closed, self.outcome, self.shadow = data["closed"], data["outcome"], data.get("shadow")
         for path, versions in data["versions"].items():
             self._versions[path] = [(second, digest) for second, digest in versions]
 
@@ -118,6 +125,7 @@ class History:
             "names": sorted(self.names)[-_KEPT_PER_PATH:],
             "closed": self.closed,
             "outcome": self.outcome,
+            "shadow": self.shadow,
             "versions": {path: versions[-_KEPT_PER_PATH:] for path, versions in self._versions.items()},
         }
 

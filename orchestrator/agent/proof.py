@@ -39,7 +39,7 @@ class Proof:
         self._changes.refuse_open()
         started_s = time.monotonic()
         taken = self._now()
-        head = json.dumps({"root": self._place.root}).encode("ascii")
+        head = json.dumps({"root": self._place.root, "shadow": self._changes.history.shadow}).encode("ascii")
         self._fs.write_file(self._path, head + b"\n" + taken.as_json())
         self._found = taken
         seconds = time.monotonic() - started_s
@@ -50,7 +50,7 @@ class Proof:
         if self.found is None:
             raise AgentError("refused", "there is no manifest as found to compare with", {}, "snapshot first")
         now = self._now()
-        differences = [{**entry, "ours": self._is_ours(entry)} for entry in difference(self.found, now)]
+        differences = [{**entry, "ours": self._is_ours(entry)} for entry in difference(self._expected(), now)]
         differences += self._leftovers()
         is_open = self._changes.history.open is not None
         clean = not is_open and not any(entry["ours"] for entry in differences)
@@ -59,7 +59,27 @@ class Proof:
         return {"clean": clean, **digests, "differences": differences, "seconds": seconds}
 
     def _now(self) -> Manifest:
-        return manifest(self._fs, [self._place.root, *self._place.guarded], [self._place.state_dir])
+        """Of a shadow: the copy while it is there, and the tree that was found."""
+        roots, shadow = [self._place.root], self._changes.history.shadow or self._found_shadow()
+        if shadow is not None:
+            there = self._changes.history.shadow is not None
+            roots = [shadow["of"], *([shadow["copy"]] if there else [])]
+        return manifest(self._fs, [*roots, *self._place.guarded], [self._place.state_dir])
+
+    def _expected(self) -> Manifest:
+        """The manifest as found, without a copy that was taken away again."""
+        found, shadow = self.found, self._found_shadow()
+        assert found is not None
+        if shadow is None or self._changes.history.shadow is not None:
+            return found
+        return Manifest({path: e for path, e in found.entries.items() if not is_below(path, shadow["copy"])})
+
+    def _found_shadow(self) -> Optional[Dict[str, Any]]:
+        """What the stored manifest says of a shadow."""
+        if self._fs.find(self._path) is None:
+            return None
+        shadow: Optional[Dict[str, Any]] = json.loads(self._fs.read_file(self._path).partition(b"\n")[0]).get("shadow")
+        return shadow
 
     def _load(self) -> Manifest:
         head, _, body = self._fs.read_file(self._path).partition(b"\n")

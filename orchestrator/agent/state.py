@@ -178,7 +178,7 @@ def refuse_open(fs: Fs, state_dir: str) -> None:
         history = History(journal.records())
     finally:
         journal.close()
-    if history.open is not None or history.launch is not None:
+    if history.open is not None or history.launch is not None or history.shadow is not None:
         raise AgentError("refused", "something is still open on this tree", {"state_dir": state_dir}, "recover first")
 
 

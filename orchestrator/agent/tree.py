@@ -17,6 +17,7 @@ from orchestrator.agent.lease import Lease, LeaseFile, busy, own_start_ticks, re
 from orchestrator.agent.manifest import Manifest
 from orchestrator.agent.preflight import Place, is_below
 from orchestrator.agent.proof import Proof
+from orchestrator.agent.shadow import Shadow, differing, make_copy, make_home, remove_copy
 from orchestrator.agent.taking import PATIENCE_S, is_held_error, take_lock, take_lock_as_guard
 
 _GUARD_LEASE_S = 600.0
@@ -47,6 +48,7 @@ class Tree:
         self._clock = clock
         self._claims = claims
         self._is_left = False
+        self.shadow: Optional[Shadow] = None  # for whom the tree is a copy
         self.is_resumed = False  # whether this holder's own lease was still running when it came back
         self._lease_s = lease.deadline_s - clock()
         self._lease_file = LeaseFile(fs, os.path.join(place.state_dir, "lease"))
@@ -89,6 +91,7 @@ class Tree:
         kill_agent: Callable[[Dict[str, Any]], bool],
         boot_id: str,
         resources: Sequence[str] = (),
+        shadow: Optional[Shadow] = None,
         clock: Callable[[], float] = boottime_s,
     ) -> Tree:
         """Takes the tree for `holder` (token, name, pid), or raises `busy` with who has it, since and until when; the
@@ -101,16 +104,20 @@ class Tree:
         me = (os.getpid(), own_start_ticks(), "agent", 0, boot_id)
         lease = Lease(token, str(holder["name"]), int(holder["pid"]), *me, fs.now_ns() / 1e9, now_s + lease_s)
         with os_errors("open"):
+            if shadow is not None:
+                make_home(fs, shadow)
             real, found = state.resolve_root(fs, root)
             state_dir = state.find_state_dir(fs, real, found) or state.make_state_dir(fs, real, found)
             lock = state.Lock(fs, real, state_dir)
             try:
                 take_lock(fs, lock, state_dir, lease, kill_agent, now_s)
                 claims = Claims.take(fs, state_dir, lease, resources, now_s)
-                return cls._start(fs, real, guarded, state_dir, lock, lease, clock, claims, journal_dir)
+                tree = cls._start(fs, real, guarded, state_dir, lock, lease, clock, claims, journal_dir)
             except BaseException:
                 lock.close()
                 raise
+        tree.shadow = shadow
+        return tree
 
     @classmethod
     def for_guard(
@@ -169,6 +176,7 @@ class Tree:
         self._changes.refuse_open()
         if self.open_launch() is not None:
             raise AgentError("dirty", "a launch is still open", {"launch": json.dumps(self.open_launch())})
+        self.drop_shadow()
         self.note("CLOSED", {"epoch": self.epoch})
         with os_errors("close"):
             self._lease_file.write(self._lease._replace(deadline_s=0.0, claims=()))
@@ -330,7 +338,35 @@ class Tree:
         """Undoes whatever is open: {state: clean or held, did: [sentence], report: [Held]}. Idempotent."""
         self._fence()
         state.drop_probes(self._fs, self._place.stage_dir)
-        return self._changes.recover(reason)
+        result = self._changes.recover(reason)
+        copy = self.drop_shadow() if result["state"] == "clean" and self.open_launch() is None else None
+        return {**result, "did": [*result["did"], f"removed the copy {copy}"]} if copy else result
+
+    # -- the copy, where the tree is a shadow --------------------------------------------------------------------------
+
+    def open_shadow(self) -> Optional[Dict[str, Any]]:
+        """{of, copy} of a copy that is there or half made, or None."""
+        return self._changes.history.shadow
+
+    def make_shadow(self) -> None:
+        """Copies the found package, unless that is done."""
+        shadow = self.shadow
+        if shadow is None or self.open_shadow() is not None:
+            return
+        with os_errors("shadow"):
+            self.note("SHADOW_INTENT", {"of": shadow.of, "copy": shadow.copy})
+            remove_copy(self._fs, shadow.home)
+            make_copy(self._fs, shadow)
+
+    def drop_shadow(self) -> Optional[str]:
+        """Takes the copy away and returns its path; None when there was none. Idempotent."""
+        there = self.open_shadow()
+        if there is None:
+            return None
+        with os_errors("shadow"):
+            remove_copy(self._fs, self.root)
+        self.note("SHADOW_REMOVED", {"copy": there["copy"]})
+        return str(there["copy"])
 
     def release(self, txn: str, choice: str, merged: Sequence[Mapping[str, Any]] = ()) -> Dict[str, Any]:
         """Ends a held transaction by a person's word: {txn, state: "released", kept: [path]}.
@@ -346,10 +382,20 @@ class Tree:
         return self._changes.foresee_release(txn, choice)
 
     def snapshot(self) -> Dict[str, Any]:
-        """Records the tree and the guarded paths as found: {digest, files, bytes, seconds}."""
+        """Records the tree and the guarded paths as found: {digest, files, bytes, seconds}. A shadow is copied anew
+        before; `conflict` when what was found changed meanwhile."""
         self._fence()
+        if self.shadow is not None:
+            self.drop_shadow()  # of an earlier run
+            self.make_shadow()
         with os_errors("snapshot"):
-            return self._proof.snapshot()
+            taken = self._proof.snapshot()
+        there, found = self.open_shadow(), self.found
+        wrong = differing(found.entries, there) if there is not None and found is not None else []
+        if wrong:
+            self.drop_shadow()
+            raise AgentError("conflict", "the tree changed while it was copied", {"path": wrong[0]})
+        return taken
 
     def verify(self) -> Dict[str, Any]:
         """Compares with the manifest as found: {clean, digest, differences, seconds}; `refused` without a snapshot."""
