@@ -29,7 +29,7 @@ from benchmarks.gpu.observe import Stat, table
 from benchmarks.gpu.product import ArmSpan, Command
 
 ORPHAN_WATCH_S = 60.0
-GATE_OK = r": gate ok"
+HOLDER_MIB = 3000  # what `hold` asks for, and a context
 Later = Callable[[], None]
 
 
@@ -296,25 +296,32 @@ def reap(bench: Bench) -> None:
     time.sleep(1.0)
     orphans = len(bench.watch.living(arm.begin_at))
     _, listed, _ = bench.ask("host", "reap", "rig")
-    begin = time.monotonic()
-    code, _, seconds = bench.ask("host", "reap", "rig", "--yes")
-    wait_until(lambda: not bench.watch.living(arm.begin_at), 15.0)
-    floor = tuple(m + (3000 if i == 0 else 0) for i, m in enumerate(bench.floor_mib))
-    wait_until(lambda: bench.watch.idle_at(begin, floor) is not None, 15.0)
-    idle = bench.watch.idle_at(begin, floor)
-    ours = [h for h in listed.get("holders", []) if h["would_end"]]
-    theirs = [h["pid"] for h in listed.get("holders", []) if not h["would_end"]]
+    ending = bench.orchestrator("host", "reap", "rig", "--yes")
+    wait_until(lambda: ending.is_over or not bench.watch.living(arm.begin_at), 30.0)
+    gone_at = time.monotonic()
+    floor = tuple(m + (HOLDER_MIB if i == 0 else 0) for i, m in enumerate(bench.floor_mib))
+    wait_until(lambda: bench.watch.idle_at(ending.begin_at, floor) is not None, 5.0)
+    idle_at = bench.watch.idle_at(ending.begin_at, floor)
+    time.sleep(1.5)
     row = Row("controller, agent and guard killed, server serving, a foreign process beside it; host reap --yes", "")
     alive = "alive" if holder.poll() is None else "ENDED"
-    row.outcome = (
-        f"{len(bench.watch.living(arm.begin_at))} of {orphans} of ours left, the foreign one {alive}; exit {code}"
+    row.outcome = f"{len(bench.watch.living(arm.begin_at))} of {orphans} of ours left, the foreign one {alive}"
+    row.notes.append(f"ours were gone {gone_at - ending.begin_at:.1f} s after the command was given")
+    row.notes.append(
+        f"reap {'was over' if ending.is_over else 'still waited for the memory'}; then the foreign one left"
     )
-    row.cause = f"would end {len(ours)} ({ours[0]['why'] if ours else 'none'}); would leave {theirs}"
-    row.detect_s = seconds
-    row.idle_s = None if idle is None else idle - begin
+    released_at = time.monotonic()
+    bench.release()
+    code, answer = ending.finish(100.0)
+    row.notes.append(f"reap ended with {code}, {time.monotonic() - released_at:.1f} s later")
+    ours = [h for h in listed.get("holders", []) if h["would_end"]]
+    theirs = [f"{h['pid']} ({h['why']})" for h in listed.get("holders", []) if not h["would_end"]]
+    row.cause = f"would end {len(ours)} ({ours[0]['why'] if ours else 'none'}); would leave {', '.join(theirs)}"
+    row.idle_s = None if idle_at is None else idle_at - ending.begin_at
+    if "error" in answer:
+        row.notes.append(str(answer["error"]["problems"][0]["what"]))
     code, answer, seconds = bench.ask("host", "recover", "rig")
     row.notes.append(f"then recover: {code} in {seconds:.1f} s, {answer.get('did') or answer.get('error')}")
-    bench.release()
     row.left = bench.left(before)
     bench.add(row)
 
