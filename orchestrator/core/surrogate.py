@@ -12,7 +12,7 @@ from statistics import NormalDist, fmean, pstdev
 
 Point = tuple[int, ...]
 LENGTHS = (0.3, 1.0, 3.0, 12.0)
-NUGGET = 0.02
+NUGGET = 0.005
 """Share of the variance that is noise of a launch."""
 
 SWEEPS = 2
