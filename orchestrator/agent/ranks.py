@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from typing import TYPE_CHECKING, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional
 
 from orchestrator.agent import processes
 from orchestrator.agent.processes import Grip, Identity
@@ -18,6 +18,20 @@ STARTING_S = 0.5
 READY_S = 5.0
 _CODE_S = 0.15
 """How long the guard's word on the exit code is waited for: it comes at once or, when the guard is dead, never."""
+
+
+def read_ranks(pids: Iterable[int], names: List[str], launch_id: str) -> List[Dict[str, Any]]:
+    """`{pid, title, environ: {name: value or null} or null}` of processes with a rank's title. An environment that has
+    lost our launch's name was overwritten by the title: null, since what is missing there proves nothing."""
+    ranks = []
+    for pid in sorted(pids):
+        title = processes.title_of(pid)
+        if title.startswith(TITLES):
+            environ = processes.read_environ(pid) or {}
+            is_whole = environ.get(processes.RUN_ID) == launch_id
+            told = {name: environ.get(name) for name in names} if is_whole else None
+            ranks.append({"pid": pid, "title": title.split()[0], "environ": told})
+    return ranks
 
 
 class RankWatch:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 from orchestrator.agent import ending, holders, leftovers, processes
 from orchestrator.agent.logtail import LogTail
 from orchestrator.agent.processes import Identity
-from orchestrator.agent.ranks import RankWatch
+from orchestrator.agent.ranks import RankWatch, read_ranks
 from orchestrator.agent.runs import Run
 
 Emit = Callable[[str, Dict[str, Any]], None]
@@ -121,8 +121,8 @@ class Server:
             self._note(found)
         return found
 
-    def inspect(self) -> Dict[str, Any]:
-        """The reply to `inspect`."""
+    def inspect(self, names: Iterable[str] = ()) -> Dict[str, Any]:
+        """The reply to `inspect`; of the ranks' environment only these names are told."""
         found = self.note_family()
         pids = {identity.pid for identity in found}
         listens = holders.listening_ports(pids)
@@ -137,6 +137,7 @@ class Server:
             "cwd": processes.read_link(pid, "cwd") if alive else None,
             "limits": _limits(pid) if alive else {},
             "descendants": processes.describe(pids - {pid}, view),
+            "ranks": read_ranks(pids - {pid}, list(names), self.launch_id),
             "listens": sorted({port for ports in listens.values() for port in ports}),
         }
 

@@ -262,6 +262,7 @@ class Session:
             self._server = server
         self._tell_early_end(link, server)
         reply = {"launch_id": launch_id, **started, "log": run.log, "tmp": tmp, "first": self._first_on_path(site)}
+        reply["pycache"] = env.get("PYTHONPYCACHEPREFIX")
         return {**reply, "site": site} if site else reply
 
     def _first_on_path(self, site: str) -> List[str]:
@@ -345,7 +346,7 @@ class Session:
         return stacks.collect(self._server_of(request))
 
     def inspect(self, request: Mapping[str, Any]) -> Dict[str, Any]:
-        return self._server_of(request).inspect()
+        return self._server_of(request).inspect(request.get("names") or ())
 
     def stop(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         return self._stop(self._server_of(request), float(request["grace_s"]), "controller")

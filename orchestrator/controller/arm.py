@@ -34,7 +34,7 @@ _WAY_BACK = frozenset({ArmStep.STOP, ArmStep.REAP_AGAIN, ArmStep.REVERT, ArmStep
 @dataclass
 class ArmResult:
     """What one launch of an arm came to. `value` None unless it was measured. `capacity`: tokens that its cache holds.
-    `seen`: what else is worth keeping of the launch, as plain data."""
+    `seen`: what else is worth keeping of the launch, as plain data. `told_environ`: compared and not kept."""
 
     outcome: LaunchOutcome = LaunchOutcome.aborted
     end: ArmStep = ArmStep.QUARANTINED
@@ -55,6 +55,7 @@ class ArmResult:
     resolved: Mapping[str, Any] | None = None
     capacity: int | None = None
     seen: dict[str, Any] = field(default_factory=dict)
+    told_environ: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_measured(self) -> bool:
@@ -198,14 +199,14 @@ class Arm:
     def _take(self, plan: LaunchPlan, reply: Mapping[str, Any]) -> None:
         """The plan as it is in force, and what its interpreter says of the treatment."""
         session = self._session
-        if reply.get("site"):
-            path = ":".join(filter(None, [reply["site"], plan.env.get("PYTHONPATH", "")]))
+        if reply["first"]:
+            path = ":".join(filter(None, [*reply["first"], plan.env.get("PYTHONPATH", "")]))
             plan = LaunchPlan(
                 plan.launch_id, plan.argv, {**plan.env, "PYTHONPATH": path}, plan.cwd, plan.ready, plan.grace_s
             )
         self._plan = plan
         if session.engine.package is not None:
-            probe = interpreter_probe(self._treatment.expectation, plan)
+            probe = interpreter_probe(self._treatment.expectation, plan, pycache=reply.get("pycache"))
             self._probe = session.connection.submit("run", {"commands": [probe]})
 
     def _adopt(self) -> None:
@@ -232,8 +233,9 @@ class Arm:
 
     def _check(self) -> None:
         session = self._session
-        inspect = session.connection.submit("inspect", {"launch_id": self._launch_id})
-        seen = inspect.result(30.0)
+        asked = self._treatment.expectation
+        names = sorted({*asked.environ, *asked.python_environ})
+        seen = session.call("inspect", {"launch_id": self._launch_id, "names": names})
         warmup.note_process(self.result, seen)
         probe = self._probe.result(60.0).get("treatment") if self._probe is not None else None
         self.result.checks = judge_treatment(
@@ -242,6 +244,8 @@ class Arm:
             environ=seen.get("environ"),
             resolved=self.result.resolved,
             log=self._watch.lines,
+            ranks=seen.get("ranks", ()),
+            told=self.result.told_environ,
         )
         dead = [c for c in self.result.checks if c.holds is False]
         if dead:

@@ -6,9 +6,10 @@ directory that holds the source tree (`base`); everything that leaves here is ab
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.core import patching
 from orchestrator.core.model import (
@@ -42,6 +43,15 @@ class Layout:
     package_origin: Mapping[str, str] = field(default_factory=dict)
     sitecustomize: str | None = None
     is_site_ours_to_edit: bool = True
+
+
+def in_shadow(layout: Layout, home: str) -> Layout:
+    """The layout of a copy of the package in `home`. Our sitecustomize then runs from a directory of ours as well."""
+    source = posixpath.join(home, posixpath.basename(layout.source))
+    origins = {
+        package: posixpath.join(source, posixpath.basename(origin)) for package, origin in layout.package_origin.items()
+    }
+    return replace(layout, source=source, base=home, package_origin=origins, is_site_ours_to_edit=False)
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,7 @@ def build(
         python_environ=python_env,
         flags=flags,
         marker=marker,
+        modules=_modules(edits, layout),
     )
     configured = baseline.over(flags, env)
     return Treatment(
@@ -189,6 +200,22 @@ def _key(path: str, layout: Layout) -> str:
     return path[len(prefix) :] if path.startswith(prefix) else path
 
 
+def _modules(edits: Sequence[FileEdit], layout: Layout) -> dict[str, tuple[str, str]]:
+    """Dotted name → (path, SHA-256) of each module that the patches leave behind below the source tree."""
+    modules: dict[str, tuple[str, str]] = {}
+    for edit in edits:
+        place = posixpath.relpath(edit.path, layout.base)
+        stem, extension = posixpath.splitext(place)
+        parts = stem.split("/")
+        if edit.after is None or extension != ".py" or not edit.path.startswith(layout.source + "/"):
+            continue
+        if not all(part.isidentifier() for part in parts):
+            continue  # a script that nobody can import by name
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        modules[name] = (edit.path, hashlib.sha256(edit.after).hexdigest())
+    return modules
+
+
 # ---------------------------------------------------------------- settings
 
 
@@ -247,7 +274,7 @@ def _remarks(changes: Sequence[Change], layout: Layout) -> tuple[str, ...]:
     if not _site_blocks(changes) or layout.is_site_ours_to_edit:
         return ()
     return (
-        f"{layout.sitecustomize} is read by every Python of the host, so it stays as it is: our block runs from a "
+        f"{layout.sitecustomize} is read by others as well, so it stays as it is: our block runs from a "
         "directory of ours that comes first on the server's path, and runs that file before itself",
     )
 

@@ -45,6 +45,7 @@ def warm_up(session: HostSession, dialogue: Dialogue, workload: Workload, result
         except Unreachable as error:
             dialogue.fall_silent(error, {"path": info_path})
     result.resolved = session.engine.resolved(info) if info is not None else None
+    result.told_environ = session.engine.told_environ(info) if info is not None else {}
     tokens = long_prompt_tokens(workload, info)
     if tokens is not None:
         _send_long_prompt(session, dialogue, tokens, result)

@@ -44,6 +44,9 @@ class CommandEngine:
     def info_path(self) -> str | None:
         return None
 
+    def told_environ(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
     def resolved(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return dict(info)
 

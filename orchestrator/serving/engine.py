@@ -67,6 +67,10 @@ class Engine(Protocol):
         """Path that tells the resolved configuration, or None."""
         ...
 
+    def told_environ(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """What `info_path` said → variables as the ranks have them, where the server reports any."""
+        ...
+
     def resolved(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """What `info_path` said → resolved flags by key."""
         ...

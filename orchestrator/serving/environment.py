@@ -27,6 +27,11 @@ BASE_NAMES = (
 """What a server gets from the account it runs under, before target, context and changes."""
 
 
+_TITLED = frozenset({"sglang", "vllm"})
+_TITLES = {"SPT_NOENV": "1"}
+"""Has setproctitle leave the environment of a rank readable, so that what reached it can be proved."""
+
+
 def server_environment(target: Target, configuration: Configuration, base_env: Mapping[str, str]) -> dict[str, str]:
     """Account → interpreter's own directory first on PATH → GPUs → target, context and changes."""
     base = {name: base_env[name] for name in BASE_NAMES if name in base_env}
@@ -34,4 +39,4 @@ def server_environment(target: Target, configuration: Configuration, base_env: M
         own = posixpath.dirname(target.python)
         base["PATH"] = f"{own}:{base['PATH']}" if base.get("PATH") else f"{own}:/usr/local/bin:/usr/bin:/bin"
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, target.gpus))} if target.gpus is not None else {}
-    return merge_env(base, gpus, configuration.env)
+    return merge_env(base, gpus, _TITLES if target.engine in _TITLED else {}, configuration.env)

@@ -73,6 +73,11 @@ class SglangEngine:
     def info_path(self) -> str | None:
         return "/server_info"
 
+    def told_environ(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Of a server with SGLANG_EXPOSE_OWN_ENV_VARS; ranks agree, so the first counts."""
+        states = info.get("internal_states") or [{}]
+        return dict(states[0].get("env_vars") or {}) if isinstance(states[0], dict) else {}
+
     def resolved(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in info.items() if not isinstance(v, dict | list) or k.endswith(("_args", "_config"))}
 

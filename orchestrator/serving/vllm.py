@@ -48,5 +48,8 @@ class VllmEngine:
     def info_path(self) -> str | None:
         return None
 
+    def told_environ(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
     def resolved(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return dict(info)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import py_compile
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from orchestrator.serving import metrics
+from orchestrator.serving.engine import LaunchPlan
 from orchestrator.serving.gate import Answers, agreement, judge_answers
-from orchestrator.serving.treatment import Expectation, judge_treatment
+from orchestrator.serving.treatment import Expectation, interpreter_probe, judge_treatment
 
 
 def probe(**seen: object) -> dict[str, object]:
@@ -113,3 +120,75 @@ def test_unequal_work_blocks_a_verdict() -> None:
     a, b = [sample(50, 1.0)], [sample(50, 1.0, prompt_tokens=20)]
     assert metrics.totals_differ(a, a) is None
     assert "unequal work" in str(metrics.totals_differ(a, b))
+
+
+def module(**changes: object) -> dict[str, object]:
+    return {"origin": "/t/sglang/x.py", "sha256": "a" * 64, "is_fresh": True, **changes}
+
+
+def test_a_patched_module_must_be_the_one_that_is_imported() -> None:
+    """From its own file, with the patched bytes, and not from bytecode of other bytes (S14)."""
+    wanted = Expectation(modules={"sglang.x": ("/t/sglang/x.py", "a" * 64)})
+    assert failed(wanted, probe=probe(modules={"sglang.x": module()})) == []
+    for other in ({"origin": "/home/me/sglang/x.py"}, {"sha256": "b" * 64}, {"is_fresh": False}):
+        assert failed(wanted, probe=probe(modules={"sglang.x": module(**other)})) == ["module sglang.x"]
+    assert failed(wanted, probe=probe(modules={"sglang.x": None})) == ["module sglang.x"]
+    assert [c.holds for c in judge_treatment(wanted, probe=None, environ=None, resolved=None, log=[])] == [None]
+
+
+def test_variables_are_compared_in_the_ranks_where_they_can_be_seen() -> None:
+    """A value that the engine overwrote for its ranks is not effective; an unreadable rank decides nothing; what
+    sitecustomize sets need not show in a forked rank."""
+    wanted = Expectation(environ={"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, python_environ={"NCCL_ALGO": "Ring"})
+    good = {
+        "pid": 1,
+        "title": "sglang::scheduler_TP0",
+        "environ": {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "NCCL_ALGO": None},
+    }
+    bad = {
+        **good,
+        "title": "sglang::scheduler_TP1",
+        "environ": {"CUDA_DEVICE_MAX_CONNECTIONS": "8", "NCCL_ALGO": "Ring"},
+    }
+    environ = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert failed(wanted, environ=environ, ranks=[good]) == []
+    assert failed(wanted, environ=environ, ranks=[good, bad]) == [
+        "environment CUDA_DEVICE_MAX_CONNECTIONS in sglang::scheduler_TP1"
+    ]
+    assert failed(wanted, environ=environ, ranks=[{**good, "environ": None}]) == []
+
+
+def test_what_server_and_nccl_say_of_variables_counts() -> None:
+    """`/server_info` and NCCL_DEBUG=INFO lines; without them nothing is held against anybody."""
+    wanted = Expectation(environ={"NCCL_ALGO": "Tree", "SGLANG_X": "1"})
+    environ = {"NCCL_ALGO": "Tree", "SGLANG_X": "1"}
+    log = ["host:1:2 [0] NCCL INFO NCCL_ALGO set by environment to Ring."]
+    assert failed(wanted, environ=environ, log=log, told={"SGLANG_X": 1}) == ["NCCL's NCCL_ALGO"]
+    assert failed(wanted, environ=environ, told={"SGLANG_X": False}) == ["/server_info SGLANG_X"]
+
+
+def test_the_probe_finds_modules_and_stale_bytecode_without_importing(tmp_path: Path) -> None:
+    """S14: an edit of the same length within the same second, with the old bytecode in place, is seen before any
+    number is; S20: a module is found from the working directory of the server, wherever that leads."""
+    package = tmp_path / "sglang"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    source = package / "gate.py"
+    source.write_text("def gate(a):\n    return a == 1\n")
+    os.utime(source, ns=(10**18, 10**18))
+    py_compile.compile(str(source))
+    plan = LaunchPlan("l", (sys.executable,), {"PYTHONPATH": str(tmp_path)}, str(tmp_path), {}, 1.0)
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    wanted = Expectation(modules={"sglang.gate": (str(source), digest), "sglang": (str(package / "__init__.py"), "x")})
+
+    def ask(wanted: Expectation) -> dict[str, bool | None]:
+        command = interpreter_probe(wanted, plan)
+        done = subprocess.run(command["argv"], env=command["env"], cwd=command["cwd"], capture_output=True, text=True)
+        reply = {"rc": done.returncode, "stdout": done.stdout}
+        return {c.what: c.holds for c in judge_treatment(wanted, probe=reply, environ=None, resolved=None, log=[])}
+
+    assert ask(wanted) == {"module sglang.gate": True, "module sglang": False}
+    source.write_text("def gate(a):\n    return a != 1\n")
+    os.utime(source, ns=(10**18, 10**18))
+    flipped = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert ask(Expectation(modules={"sglang.gate": (str(source), flipped)})) == {"module sglang.gate": False}
