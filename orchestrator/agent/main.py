@@ -177,7 +177,11 @@ class Agent:
             raise AgentError("refused", "a tree is open on this connection", hint="close it first")
         removed = []
         if request.get("tree"):
-            removed += Tree.forget(Fs(), self._root_of(str(request["tree"]), request))
+            root = self._root_of(str(request["tree"]), request)
+            removed += Tree.forget(Fs(), root)
+            if root != request["tree"]:  # the directory of ours that a copy was opened in
+                Fs().rmdir(root)
+                removed.append(root)
         left = self._cache.trees()
         if left and not request.get("tree"):
             raise AgentError("refused", "trees are still known here", {"trees": ", ".join(left)}, "forget each first")

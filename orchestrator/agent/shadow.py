@@ -63,9 +63,10 @@ def make_home(fs: Fs, shadow: Shadow) -> None:
         for folder in missing:
             fs.mkdir(folder, 0o700)
             fs.sync_dir(os.path.dirname(folder))
-    except PermissionError as error:
-        facts = {"path": shadow.home}
-        raise AgentError("refused", "no shadow can be made there", facts, "name another `shadow_dir`") from error
+    except OSError as error:
+        facts = {"path": shadow.home, "errno": str(error.errno)}
+        what = f"no copy of the tree can be made there: {error.strerror}"
+        raise AgentError("refused", what, facts, "name another `shadow_dir`") from error
 
 
 def make_copy(fs: Fs, shadow: Shadow) -> None:

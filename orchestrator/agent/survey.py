@@ -46,6 +46,7 @@ def survey(root: str, boot: str) -> Dict[str, Any]:
             "epoch": history.epoch,
             "open": history.open and {"txn": history.open["txn"], "state": history.state},
             "launch": history.launch and {"launch_id": history.launch["launch_id"]},
+            "shadow": history.shadow and history.shadow["copy"],
             "outcome": history.outcome and {"kind": history.outcome["kind"]},
         },
         "stage": _names(fs, os.path.join(home, "stage")),

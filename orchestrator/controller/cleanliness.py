@@ -117,6 +117,8 @@ def _judge_journal(survey: Seen) -> Thing:
     if journal["launch"]:
         sentence = f"launch {journal['launch']['launch_id']} is not ended"
         return Thing("lease and journal", State.OURS, sentence, tuple(evidence))
+    if journal["shadow"]:
+        return Thing("lease and journal", State.OURS, f"a copy of the tree is left at {journal['shadow']}", tuple(evidence))
     if journal["outcome"]:
         sentence = f"nothing is open; the guard left word: {journal['outcome']['kind']}"
         return Thing("lease and journal", State.NOTED, sentence, tuple(evidence))

@@ -103,7 +103,9 @@ def forget(request: HostRequest, narrator: Narrator) -> list[str]:
         refuse_read_only(place.host_name, place.host)
         session.connect()
         session.probe([])
-        reply = session.connection.call("forget", {"tree": session.layout.source})
+        asked = session.tree_request()
+        asked["tree"] = asked.pop("root")
+        reply = session.connection.call("forget", asked)
         return [str(path) for path in reply.get("removed", [])]
 
 

@@ -98,7 +98,7 @@ def recover_remains(
     if outcome:
         did.append(f"the guard had put the host back: {outcome.get('state', outcome)}")
         ledger.note("guard_outcome", dict(outcome), host=session.name, run_id=run_id)
-    if reply.get("open") or reply.get("launch"):
+    if reply.get("open") or reply.get("launch") or reply.get("shadow"):
         with session.interrupts.retreating(f"recovery of {session.name}"):
             recovered = _timed(session, "recover", lambda: recover_or_report(session, ledger))
         did += list(recovered["did"])

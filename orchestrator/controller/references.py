@@ -86,9 +86,9 @@ def load_reference(session: HostSession, against: str, entries: Entries) -> Refe
 
 def _record(session: HostSession) -> Reference:
     """The RECORD beside the tree that lists it."""
-    layout = session.layout
-    package = posixpath.basename(layout.source)
-    pattern = posixpath.join(layout.base, "*.dist-info", "RECORD")
+    source = session.found_source
+    package = posixpath.basename(source)
+    pattern = posixpath.join(posixpath.dirname(source), "*.dist-info", "RECORD")
     paths = session.connection.call("glob", {"patterns": [pattern]})[pattern]
     wanted = {"paths": paths, "max_bytes": _READ_LIMIT}
     reply = session.connection.call("read", wanted, timeout_s=120.0) if paths else {}
@@ -98,7 +98,7 @@ def _record(session: HostSession) -> Reference:
         if digests:
             return Reference(posixpath.basename(posixpath.dirname(path)), digests)
     raise Refused(
-        f"no wheel's RECORD on {session.name} lists files of {layout.source}",
+        f"no wheel's RECORD on {session.name} lists files of {source}",
         facts={"looked at": pattern},
         hint="an editable install has none: compare with git:REV or manifest:FILE",
     )
@@ -120,7 +120,7 @@ def parse_record(text: str, package: str) -> dict[str, str]:
 
 def _commit(session: HostSession, revision: str, entries: Entries) -> Reference:
     """A commit of the checkout that the source lies in. Git hashes the files there: no index is trusted or written."""
-    source = session.layout.source
+    source = session.found_source
     if revision.startswith("-"):
         raise UsageError(f"not a revision: {revision!r}")
     git = ["git", "-c", "safe.directory=*", "-C", source]
@@ -160,7 +160,7 @@ def _run(session: HostSession, argv: list[str], stdin: str = "") -> str:
         raise Refused(
             f"git on {session.name} does not know this tree and revision",
             facts={
-                "source": session.layout.source,
+                "source": session.found_source,
                 "asked": " ".join(argv[5:])[:200],
                 "git": said or f"exit code {answer['rc']}",
             },

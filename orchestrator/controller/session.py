@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.memory import IdleMemory
-from orchestrator.controller.treatment import Layout
+from orchestrator.controller.treatment import Layout, in_shadow
 from orchestrator.errors import Busy, Dirty, OrchestratorError, Refused, Unreachable, UsageError
 from orchestrator.serving.engine import engine_for
 
@@ -58,6 +58,7 @@ class HostSession:
         self._connection: Connection | None = None
         self._facts: Facts | None = None
         self._layout: Layout | None = None
+        self.found_source = ""  # the tree as it was found; `layout.source` is where changes are made
         self._heartbeat: Heartbeat | None = None
         self.idle = idle if idle is not None else IdleMemory()
         self.idle_proved_at = float("-inf")
@@ -122,6 +123,7 @@ class HostSession:
         with self.interrupts.cancellable():
             self._facts = parse_facts(self.connection.call("run", {"commands": commands}, timeout_s=90.0))
         self._layout = self._lay_out(self._facts)
+        self.found_source = self._layout.source
         self.idle.learn(self._facts.gpus, self._facts.driver)
         return self._facts
 
@@ -150,21 +152,30 @@ class HostSession:
         request = self._open_request(self.guarded_paths())
         request["resources"] = list(resources)
         reply = self.connection.call("open", request)
+        if self.target.tree == "shadow":
+            self._layout = in_shadow(self.layout, str(reply["root"]))
         self._is_open = True
         self._start_heartbeat()
         return reply
 
+    def tree_request(self) -> dict[str, Any]:
+        """How the agent is told of the tree: where it was found, and whether a copy of it is meant."""
+        request: dict[str, Any] = {"root": self.found_source}
+        if self.target.tree == "shadow":
+            request["shadow"] = {"dir": self.target.shadow_dir}
+        return request
+
     def guarded_paths(self) -> list[str]:
         """Paths beside the tree whose manifest must not change."""
         guarded = list(self.target.guarded)
-        if self.layout.is_site_ours_to_edit and self.layout.sitecustomize:
+        if self.facts.is_sitecustomize_inside_environment and self.layout.sitecustomize:
             guarded.append(self.layout.sitecustomize)
         return guarded
 
     def _open_request(self, guarded: list[str]) -> dict[str, Any]:
         who = f"{getpass.getuser()}@{socket.gethostname()}"
         holder = {"token": self._token, "name": who, "pid": os.getpid()}
-        request = {"root": self.layout.source, "guarded": sorted(set(guarded)), "holder": holder}
+        request = {**self.tree_request(), "guarded": sorted(set(guarded)), "holder": holder}
         self._last_open = {**request, "lease_s": self._lease_s}
         return self._last_open
 

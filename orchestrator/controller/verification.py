@@ -67,7 +67,7 @@ def verify(
     with host_place(request, narrator) as (place, session), sole_turn(request.state, place.host_name, session.clock):
         session.connect()
         session.probe([])
-        survey = session.connection.call("survey", {"root": session.layout.source})
+        survey = session.connection.call("survey", session.tree_request())
         done = Verification(place.host_name)
         proof = _prove(place, session, survey, done)
         _look_around(session, survey, done, proof)
@@ -88,7 +88,7 @@ def _prove(
         return None
     reply = session.open_tree()
     try:
-        done.pending = bool(reply.get("open") or reply.get("launch"))
+        done.pending = bool(reply.get("open") or reply.get("launch") or reply.get("shadow"))
         report = (reply.get("open") or {}).get("report") or []
         done.held = [file.as_json() for file in read_held(session, place.ledger, report)]
         if not survey["found"]:
@@ -154,7 +154,7 @@ def _explain(place: Place, session: HostSession, done: Verification) -> None:
 
 
 def _hold_against(session: HostSession, done: Verification, against: str | None, save: Path | None) -> None:
-    source = session.layout.source
+    source = session.found_source
     reply = session.connection.call("manifest", {"paths": [source], "full": True}, timeout_s=600.0)
     entries = reply["entries"]
     done.digest = done.digest or reply["digest"]

@@ -104,7 +104,10 @@ class Target(Model):
     engine: Literal["sglang", "vllm", "command"] = Field("sglang", description="how it is launched, asked, measured")
     python: str = Field("python3", description="the server's interpreter, absolute on the host")
     source: str | None = Field(None, description="root of the source tree; asked of the interpreter when absent")
-    tree: Literal["in_place"] = Field("in_place", description="patches are applied where the tree lies")
+    tree: Literal["in_place", "shadow"] = Field(
+        "in_place", description="patches are applied where the tree lies, or to a copy of it that the server runs from"
+    )
+    shadow_dir: str | None = Field(None, description="where that copy lies; null is the account's state directory")
     model: str | None = Field(None, description="model path or name, as the server is given it")
     gpus: tuple[int, ...] | None = Field(None, description="indices of the GPUs it may use; null is all of them")
     args: dict[str, FlagValue] = Field(default_factory=dict, description="flags of the server, without the dashes")
