@@ -177,6 +177,59 @@ def meddle_cases() -> list[Case]:
     return cases
 
 
+_AT_LAST = """
+from orchestrator.agent import fs as _fs
+_calls = 0
+def _late(call):
+    def act(self, *names):
+        global _calls
+        _calls += any(name.endswith({name!r}) for name in names)
+        if _calls == {at} and any(name.endswith({name!r}) for name in names):
+            with open([name for name in names if name.endswith({name!r})][0], "ab") as _file:
+                _file.write({theirs!r})
+        return call(self, *names)
+    return act
+_fs.Fs.exchange, _fs.Fs.rename_noreplace = _late(_fs.Fs.exchange), _late(_fs.Fs.rename_noreplace)
+"""
+
+
+def meddle_at_last(base: Path, name: str, at: int) -> Verdict:
+    """Somebody writes between the agent's last look at a file and its swap: in apply (1) or in revert (2)."""
+    scene = Scene(base).plant()
+    agent = Agent(base, shim=_AT_LAST.format(name=name, at=at, theirs=THEIRS))
+    story = Story(scene, agent, with_launch=False)
+    path = scene.root / name
+    story.open()
+    story.snapshot()
+    try:
+        story.apply()
+        assert at == 2, "apply did not see what came out"
+        story.revert()
+    except AgentError as error:
+        story.errors.append(str(error))
+    else:
+        return Verdict(lies=[f"{name} was edited in the last moment, and nobody saw it"])
+    finally:
+        agent.kill()
+    report: list[dict[str, Any]] = []
+    stuck = ask_to_recover(scene, Agent(base), report=report)
+    kept = [file for file in scene.base.rglob("*") if file.is_file() and THEIRS in file.read_bytes()]
+    verdict = Verdict(stuck=stuck, differs=[] if kept else ["what somebody else wrote is lost"])
+    if report:
+        return examine_held(scene, report, {str(path): path.read_bytes() if path.exists() else b""}, verdict)
+    verdict.differs += _beyond(scene, path)
+    return verdict
+
+
+def at_last_cases() -> list[Case]:
+    wanted = [("a.py", 1), ("a.py", 2), ("pkg/b.py", 1), ("pkg/b.py", 2), ("new/sub/made.py", 2), ("pkg/gone.py", 1)]
+    return [
+        Case(f"somebody edits {name} at the last moment of {'apply' if at == 1 else 'revert'}",
+             lambda base, name=name, at=at: meddle_at_last(base, name, at))  # type: ignore[misc]
+        for name, at in wanted
+    ]  # fmt: skip
+
+
 def meddle_at(base: Path, point: Point, verb: str) -> Verdict:
     """The agent is killed half-way and somebody edits the patched file before recovery."""
     scene = Scene(base).plant()

@@ -93,7 +93,7 @@ def _remains(scene: Scene) -> list[str]:
             found.append(f"the journal has an open transaction: {history.state}")
         if history.launch is not None:
             found.append("the journal has an open launch")
-    found += [f"left: {tmp}" for tmp in temporary_of(scene) if os.path.lexists(tmp)]
+    found += [f"left: {tmp}" for tmp in temporary_of(scene) - scene.told if os.path.lexists(tmp)]
     if scene.port and _listens(scene.port):
         found.append(f"something listens on port {scene.port}")
     return found
@@ -228,6 +228,7 @@ class Story:
     def stop(self) -> None:
         said = self.agent.call("stop", launch_id=LAUNCH_ID, grace_s=0.0)
         assert not said["survivors"], said
+        self.scene.told.update(said["leftovers"]["kept"])
 
     def revert(self) -> None:
         self.agent.call("revert", txn="txn-1", reason="done")

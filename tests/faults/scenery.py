@@ -53,6 +53,8 @@ class Scene:
     journal_dir: Path | None = None
     port: int = 0
     before: Picture = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    """Paths that the tool named as left behind: an error of the system kept it from removing them."""
 
     @property
     def root(self) -> Path:

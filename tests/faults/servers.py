@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.faults.agents import Agent, AgentError
+from tests.faults.agents import PACKAGE, Agent, AgentError
 from tests.faults.examining import Story, Verdict, examine, recover
 from tests.faults.guards import IMPATIENT, SHORT_S, await_guard, guard_pid
 from tests.faults.scenery import LAUNCH_ID, Scene
@@ -155,6 +155,31 @@ def stranger_stays(base: Path, ending: str) -> Verdict:
     return examine(scene, verdict)
 
 
+_KILL_BY_PID = """
+import sys
+sys.path.insert(0, {package!r})
+from orchestrator.agent import ending, processes
+boot = processes.boot_id()
+real = processes.identity_of({pid}, boot)
+for wrong in (real._replace(start_ticks=real.start_ticks - 1), real._replace(boot_id="an earlier boot")):
+    ending.kill_and_wait(wrong, boot, 0.5)
+"""
+
+
+def same_pid_again(base: Path) -> Verdict:
+    """The number of a process that we knew belongs to a stranger by now, or is one of an earlier boot."""
+    code = f"import time; time.sleep(600) # {base.name}"
+    stranger = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], env={}, start_new_session=True)
+    try:
+        script = _KILL_BY_PID.format(package=str(PACKAGE), pid=stranger.pid)
+        subprocess.run([sys.executable, "-I", "-S", "-c", script], check=True, timeout=20)
+        alive = stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+    return Verdict(lies=[] if alive else ["a stranger with the number of a process of ours was ended"])
+
+
 def port_is_taken(base: Path) -> Verdict:
     """A stranger has the port: our server ends early, the stranger stays."""
     scene = Scene(base).plant()
@@ -183,4 +208,4 @@ def server_cases() -> list[Case]:
         for ending in ENDINGS
     ]
     cases += [Case(f"a stranger, {e}", lambda base, e=e: stranger_stays(base, e)) for e in ("recover", "lease")]  # type: ignore[misc]
-    return [*cases, Case("the port is taken", port_is_taken)]
+    return [*cases, Case("the port is taken", port_is_taken), Case("the same pid again", same_pid_again)]

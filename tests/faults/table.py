@@ -49,6 +49,8 @@ class Row:
     failures: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     skipped: str = ""
+    is_simulated: bool = False
+    note: str = ""
 
     @property
     def is_good(self) -> bool:
@@ -121,7 +123,7 @@ def end(pid: int) -> None:
 
 
 def as_table(rows: Sequence[Row]) -> str:
-    """Markdown; the last line is the sum."""
+    """Markdown; the last line is the sum, without what was only simulated."""
     lines = [list(HEAD)]
     for row in rows:
         if row.skipped:
@@ -130,6 +132,8 @@ def as_table(rows: Sequence[Row]) -> str:
             lines.append([row.layer, *_numbers(row)])
     total = Row("sum")
     for row in rows:
+        if row.is_simulated:
+            continue
         for name in ("points", "doubles", "held", "lies", "differs", "orphans", "stuck", "seconds"):
             setattr(total, name, getattr(total, name) + getattr(row, name))
         total.not_reached += row.not_reached
