@@ -83,7 +83,7 @@ class Exchange:
         import http.client
 
         try:
-            while True:
+            while not response.isclosed():  # since 3.11.8 and 3.12.2 a reply is closed with its last byte, the socket too
                 self._limit()
                 block = response.read1(65536)
                 if not block:
