@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from orchestrator.agent import ending, holders, probes, processes, state, survey, web
+from orchestrator.agent import ending, holders, neighbours, probes, processes, state, survey, web
 from orchestrator.agent.cache import Cache
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
@@ -76,6 +76,7 @@ class Agent:
             ),
             "manifest": self._manifest,
             "survey": self._survey,
+            "neighbours": self._neighbours,
             "await_ready": self._with_tree(Session.await_ready),
             "decode": self._with_tree(Session.decode),
             "inspect": self._with_tree(Session.inspect),
@@ -162,6 +163,10 @@ class Agent:
         if request.get("full"):
             facts["entries"] = {path: dict(entry._asdict()) for path, entry in made.entries.items()}
         return {**facts, "seconds": time.monotonic() - started_s}
+
+    def _neighbours(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        guard = self._session.guard_identity if self._session is not None else None
+        return {"processes": neighbours.find_neighbours(str(request["python"]), str(request["source"]), guard)}
 
     def _survey(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         return survey.survey(self._root_of(str(request["root"]), request), self._boot)

@@ -148,6 +148,8 @@ def _show_plan(drawn: Plan, *, with_diff: bool) -> None:
     output.emit(f"campaign {drawn.campaign} on {drawn.host} ({drawn.route}), tree {drawn.source}")
     for number, trial in enumerate(drawn.trials, start=1):
         _show_trial(number, trial, with_diff=with_diff)
+    for sentence in drawn.advice:
+        output.emit(f"note: {sentence}")
     if drawn.held_back:
         output.emit(f"already decided under the present facts: {', '.join(drawn.held_back)} (--only ID repeats one)")
     minutes = f"about {drawn.minutes:.0f} min" if drawn.minutes is not None else "minutes"

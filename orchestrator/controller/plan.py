@@ -11,6 +11,7 @@ from orchestrator.controller.choose import build_all, due_trials, rank, refuse_u
 from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
+from orchestrator.controller.neighbours import advice_for
 from orchestrator.controller.opening import facts_of_changes, named_facts, packages_of
 from orchestrator.controller.prepare import Prepared, prepare, prepare_session
 from orchestrator.core import patching
@@ -49,6 +50,7 @@ class Plan:
     source: str
     trials: list[PlannedTrial] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
     launches_min: int = 0
     launches_max: int = 0
     minutes: float | None = None
@@ -87,6 +89,7 @@ def _plan(request: RunRequest, prepared: Prepared, session: HostSession) -> Plan
         drawn.trials.append(_masked(_draw(session, hypothesis, context, treatment, why_not), prepared.masker))
     due = {h.id for h, _ in wanted}
     drawn.held_back = [h.id for h in order if h.id not in due]
+    drawn.advice = advice_for(session)
     _estimate(drawn, prepared, session)
     return drawn
 

@@ -128,6 +128,7 @@ def _carry_out(
     from orchestrator.controller.campaign import CampaignRun
     from orchestrator.controller.choose import choose_trials
     from orchestrator.controller.history import History
+    from orchestrator.controller.neighbours import refuse_neighbours
     from orchestrator.controller.opening import make_ready
     from orchestrator.controller.resume import recall
 
@@ -152,7 +153,10 @@ def _carry_out(
         if request.baseline_only:
             campaign.measure_baselines()
         else:
-            campaign.carry_out(choose_trials(prepared, session, opened.facts, request.only))
+            trials = choose_trials(prepared, session, opened.facts, request.only)
+            if any(trial.treatment is not None and trial.treatment.changes_files for trial in trials):
+                refuse_neighbours(session, yes=request.yes)
+            campaign.carry_out(trials)
     finally:
         summary.findings = campaign.findings
         for context in prepared.playbook.contexts:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from orchestrator.core.model import Target
+from orchestrator.core.neighbours import SUGGESTION, advise, as_neighbours
 from orchestrator.hosts.facts import Facts
 
 _SHM = "/dev/shm"  # noqa: S108 - its size is the question
@@ -98,14 +99,33 @@ def judge_source(facts: Facts, target: Target, outputs: Mapping[str, Mapping[str
     if kind != "dir":
         yield Step("source", State.FAIL, f"{source} is {'not there' if kind == 'absent' else f'a {kind}'}", None)
         return
-    if outputs["writable"]["rc"] != 0:
-        hint = "log in as its owner, or put `sudo: true` into the route"
+    if outputs["writable"]["rc"] != 0 and target.tree == "shadow":
+        yield Step("source", State.OK, f"{source} is read, and a copy of it is changed")
+    elif outputs["writable"]["rc"] != 0:
+        hint = f"log in as its owner, or put `sudo: true` into the route; or: {SUGGESTION}"
         yield Step("source", State.FAIL, f"{source} is not writable for the agent", hint)
     else:
         yield Step("source", State.OK, f"{source} is writable")
     yield judge_filesystem(outputs["source_type"]["stdout"].strip())
     if facts.disk and facts.disk.free_kib < _DISK_KIB:
         yield Step("disk", State.WARN, f"{facts.disk.free_kib >> 10} MiB free on {facts.disk.mount}")
+
+
+def judge_sharing(
+    target: Target,
+    outputs: Mapping[str, Mapping[str, Any]],
+    owner_uid: int | None,
+    our_uid: int,
+    seen: list[Mapping[str, Any]],
+) -> Iterator[Step]:
+    """Whether the tree is ours alone to change. `seen`: the agent's `neighbours`."""
+    near = as_neighbours(seen)
+    writable = outputs["writable"]["rc"] == 0
+    reasons = advise(target.tree, near, is_writable=writable, owner_uid=owner_uid, our_uid=our_uid)
+    for reason in reasons if writable else reasons[1:]:  # that it is not writable is said above
+        yield Step("sharing", State.WARN, reason, SUGGESTION)
+    if not reasons:
+        yield Step("sharing", State.OK, "nobody else runs from the tree" if not near else "others are not disturbed")
 
 
 def judge_filesystem(kind: str) -> Step:

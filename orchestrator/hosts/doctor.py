@@ -113,15 +113,20 @@ def _look_around(
     facts = parse_facts(connection.call("run", {"commands": commands}, timeout_s=90.0))
     source = target.source or (posixpath.dirname(facts.engine_origin) if facts.engine_origin else None)
     placed = target.model_copy(update={"source": source})
+    python = {"python": target.python, "source": source or "/"}
+    near = connection.submit("neighbours", python) if source is not None else None
     looks = connection.submit("run", {"commands": checks.check_commands(placed, hello["user"])})
     holders = connection.submit("processes", {"devices": list(host.gpu_devices), "port": target.port, "run_ids": []})
     entry = connection.submit("read", {"paths": [source or "/"], "max_bytes": 0})
     outputs = looks.result(60.0)
-    kind = entry.result(60.0)[source or "/"]["kind"]
+    found = entry.result(60.0)[source or "/"]
+    kind = found["kind"]
+    others = near.result(60.0)["processes"] if near is not None else []
     return [
         *checks.judge_interpreter(facts, target, engine_package),
         *checks.judge_gpus(facts, target),
         *checks.judge_source(facts, placed, outputs, kind),
+        *checks.judge_sharing(placed, outputs, found.get("uid"), hello["uid"], others),
         *checks.judge_model(target, outputs),
         checks.judge_port(target, holders.result(60.0)["processes"]),
         *checks.judge_limits(facts),
