@@ -293,7 +293,7 @@ class Arm:
         self._watch.end_record()
         ended_by_itself = self._watch.exit is not None
         session = self._session
-        with self._book.intent("stop", {"launch_id": self._launch_id}) as settle:
+        with self._book.way_back("stop", {"launch_id": self._launch_id}) as settle:
             # Nobody waits for the manners of a server that is lost: some linger for a minute, with an open port.
             is_beyond = self._watch.is_lost or self.result.outcome in _BEYOND_GRACE
             grace = 0.0 if is_beyond else session.target.stop_grace
@@ -315,7 +315,7 @@ class Arm:
     def _revert(self) -> None:
         if not self._treatment.files:
             return
-        with self._book.intent("revert", {"txn": self._book.txn}) as settle:
+        with self._book.way_back("revert", {"txn": self._book.txn}) as settle:
             reply = self._session.call_back("revert", {"txn": self._book.txn, "reason": "end of arm"})
             settle({"state": reply["state"]})
         self._book.keep_reverted(self._treatment.files)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.controller.arm import ArmResult
     from orchestrator.controller.history import History
     from orchestrator.controller.treatment import FileEdit
-    from orchestrator.core.records import ArmKind, ArmRecord, ExperimentRecord, LaunchRecord
+    from orchestrator.core.records import ArmKind, ArmRecord, ExperimentRecord, Intent, LaunchRecord
     from orchestrator.ledger import Ledger
 
 Settle = Callable[[Mapping[str, Any]], None]
@@ -71,6 +71,7 @@ class ArmBook:
         self._arm = arm
         self._launch: int | None = None
         self._proof: RevertProof | None = None
+        self._unwritten: OrchestratorError | None = None
         self.launch_name = f"{book.name_prefix}-{experiment.id}-{arm.number}"
         self.txn = self.launch_name
 
@@ -89,6 +90,37 @@ class ArmBook:
         with self._book.intent(phase, {"arm": self._arm.id, **data}, self._experiment.id) as settle:
             self._ledger.set_phase(self._experiment.id, phase)
             yield settle
+
+    @contextmanager
+    def way_back(self, phase: str, data: Mapping[str, Any]) -> Iterator[Settle]:
+        """An intent that is carried out also where it cannot be written: a full disk here must not leave the host as it
+        is. `close` raises what went wrong, when the host is back."""
+        intent: Intent | None = None
+        outcome: dict[str, Any] = {}
+        whole = {"arm": self._arm.id, **data}
+        with self._at_any_rate():
+            book = self._book
+            intent = self._ledger.intend(
+                phase, whole, experiment_id=self._experiment.id, host=book.host, run_id=book.run_id
+            )
+            self._ledger.set_phase(self._experiment.id, phase)
+        try:
+            yield outcome.update
+        except OrchestratorError as error:
+            if intent is not None:
+                with self._at_any_rate():
+                    self._ledger.settle(intent, "failed", {"kind": error.kind, "what": error.what, **error.facts})
+            raise
+        if intent is not None:
+            with self._at_any_rate():
+                self._ledger.settle(intent, "done", outcome)
+
+    @contextmanager
+    def _at_any_rate(self) -> Iterator[None]:
+        try:
+            yield
+        except OrchestratorError as error:
+            self._unwritten = self._unwritten or error
 
     def keep_found(self, files: Sequence[FileEdit]) -> None:
         """The controller's own copy of every byte that is about to be replaced (the host parks the other one), and of
@@ -138,6 +170,8 @@ class ArmBook:
             if self._launch is not None:
                 self._end_launch(self._launch, result)
             self._ledger.end_arm(self._arm.id, self._proof)
+        if self._unwritten is not None:
+            raise self._unwritten
 
     def _end_launch(self, launch: int, result: ArmResult) -> None:
         log = "".join(f"{line}\n" for line in result.log_lines).encode("utf-8", "replace")
