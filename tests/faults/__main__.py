@@ -14,10 +14,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.agent.simfs import SimFs
-from tests.faults import calls, controllers, deadman, disks, environment, frames, guards, power, servers, simulator, table
+from tests.faults import (
+    calls,
+    controllers,
+    deadman,
+    disks,
+    environment,
+    frames,
+    guards,
+    parties,
+    power,
+    servers,
+    simulator,
+    table,
+)
 from tests.faults.table import Case, Row
 from tests.faults.tracing import Point, why_not
 
@@ -66,7 +80,7 @@ class Harness:
         yield "7 double faults", self._doubles
         for kind in ("ext4", "xfs", "btrfs"):
             for split in (False, True):
-                yield f"8 power {kind} {'apart' if split else 'beside'}", lambda k=kind, s=split: self._power(k, s)  # type: ignore[misc]
+                yield f"8 power {kind} {'apart' if split else 'beside'}", partial(self._power, kind, split)
         yield "9 simulated, exchange", lambda: self._simulated("9 simulated, exchange", SimFs())
         yield "9 simulated, links", lambda: self._simulated("9 simulated, links", simulator.Linking())
         yield "10 dead-man", self._deadman
@@ -78,15 +92,19 @@ class Harness:
         return controllers.controller_cases(points, 120)
 
     def _guard(self) -> list[Case]:
-        traced = []
+        traced: list[list[Point]] = []
         for number, expiring in enumerate((False, True)):
             base = self.work / f"guard{number}."
             traced.append(guards.trace_guard(base, expiring=expiring))
             table.clean_up(base)
-        return [*guards.guard_cases(*traced), *guards.freeze_cases()]
+        return [*guards.guard_cases(traced[0], traced[1]), *guards.freeze_cases()]
 
     def _third_parties(self) -> list[Case]:
-        return [*environment.at_last_cases(), *environment.meddle_cases(), *environment.meddle_at_cases(power.trace(self.work))]
+        return [
+            *parties.at_last_cases(),
+            *parties.meddle_cases(),
+            *parties.meddle_at_cases(power.trace(self.work)),
+        ]
 
     def _disks(self) -> list[Case]:
         kinds = [kind for kind in ("tmpfs", "ext4", "xfs", "btrfs", "overlay") if disks.why_not(kind) is None]
@@ -174,7 +192,11 @@ def main() -> int:
 
 
 def _tell(row: Row) -> None:
-    print(f"{row.layer}: {row.points} points, {len(row.failures)} failures, {row.seconds:.0f} s", file=sys.stderr, flush=True)
+    print(
+        f"{row.layer}: {row.points} points, {len(row.failures)} failures, {row.seconds:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
     for label, problem in row.failures[:10]:
         print(f"  {label}\n    {problem[-700:]}", file=sys.stderr, flush=True)
     for label in row.not_reached[:5]:

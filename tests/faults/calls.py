@@ -88,7 +88,7 @@ def error_cases(points: Iterable[Point], errors: Iterable[str] = ERRORS) -> list
 
 
 def _case(fault: Fault) -> Case:
-    return Case(str(fault), lambda base: kill_or_fail(base, fault))
+    return Case(str(fault), kill_or_fail, (fault,))
 
 
 # -- short writes ------------------------------------------------------------------------------------------------
@@ -210,4 +210,4 @@ def _trace_apart(work: Path, first: Fault) -> list[Point]:
 
 
 def _double(first: Fault, second: Fault) -> Case:
-    return Case(f"{first}; then {second}", lambda base: double_fault(base, first, second), is_double=True)
+    return Case(f"{first}; then {second}", double_fault, (first, second), is_double=True)

@@ -136,7 +136,11 @@ def rows_running(state: Path) -> list[str]:
         return []
     with closing(sqlite3.connect(path)) as ledger:
         found = []
-        for table, where in (("run", "ended_at IS NULL"), ("experiment", "state = 'running'"), ("launch", "ended_at IS NULL")):
+        for table, where in (
+            ("run", "ended_at IS NULL"),
+            ("experiment", "state = 'running'"),
+            ("launch", "ended_at IS NULL"),
+        ):
             count = ledger.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()[0]
             if count:
                 found.append(f"{count} rows of {table} are still running")
@@ -155,10 +159,7 @@ def controller_cases(points: list[str], most: int = 200) -> list[Case]:
     """All points, or `most` of them evenly spread."""
     step = max(1.0, len(points) / most)
     numbers = sorted({int(index * step) + 1 for index in range(min(most, len(points)))})
-    return [
-        Case(f"controller dies at {number}: {points[number - 1]}", lambda base, number=number: die_at(base, number))  # type: ignore[misc]
-        for number in numbers
-    ]
+    return [Case(f"controller dies at {number}: {points[number - 1]}", die_at, (number,)) for number in numbers]
 
 
 def kill_randomly(base: Path, after_s: float, inventory: Callable[[Lab], tuple[Path, str]] | None = None) -> Verdict:
@@ -178,7 +179,4 @@ def random_cases(
 ) -> list[Case]:
     rng = random.Random(seed)
     times = [rng.uniform(0.0, run_s) for _ in range(count)]
-    return [
-        Case(f"SIGKILL after {after:.3f} s", lambda base, after=after: kill_randomly(base, after, inventory))  # type: ignore[misc]
-        for after in times
-    ]
+    return [Case(f"SIGKILL after {after:.3f} s", kill_randomly, (after, inventory)) for after in times]

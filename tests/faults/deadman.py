@@ -60,8 +60,8 @@ def come_back(base: Path, times_s: list[float]) -> Verdict:
 
 
 def deadman_cases(count: int, times_s: list[float]) -> list[Case]:
-    return [Case(f"silent cut {number}", lambda base: silent_cut(base, times_s)) for number in range(count)]
+    return [Case(f"silent cut {number}", silent_cut, (times_s,)) for number in range(count)]
 
 
 def come_back_cases(count: int, times_s: list[float]) -> list[Case]:
-    return [Case(f"coming back {number}", lambda base: come_back(base, times_s)) for number in range(count)]
+    return [Case(f"coming back {number}", come_back, (times_s,)) for number in range(count)]

@@ -20,7 +20,7 @@ _GONE_S = 5.0
 @dataclass
 class Verdict:
     """Of one point. `outcome`: clean, held or refused, as the tool said it. Every list must be empty: `lies` are dirty
-    hosts that were said to be clean, `differs` differences and losses, `stuck` what recovery did not bring to its end."""
+    hosts that were said to be clean, `differs` differences and losses, `stuck` what recovery did not end."""
 
     outcome: str = "clean"
     lies: list[str] = field(default_factory=list)
@@ -86,7 +86,9 @@ def _remains(scene: Scene) -> list[str]:
     if state_dir is not None and state_dir.is_dir():
         stage = state_dir / "stage"
         found += [f"left in the stage: {name}" for name in (os.listdir(stage) if stage.is_dir() else [])]
-        compiled = [str(p) for p in (state_dir / "pycache").rglob("*.pyc") if p.name.split(".")[0] in ("a", "b", "made")]
+        compiled = [
+            str(p) for p in (state_dir / "pycache").rglob("*.pyc") if p.name.split(".")[0] in ("a", "b", "made")
+        ]
         found += [f"left below the bytecode prefix: {path}" for path in compiled]
         history = scene.history()
         if history.open is not None:

@@ -220,8 +220,4 @@ def _cut(base: Path, request: Request, act: Act) -> Verdict:
 
 
 def frame_cases() -> list[Case]:
-    return [
-        Case(f"{request.do}: {name}", lambda base, request=request, act=act: _cut(base, request, act))  # type: ignore[misc]
-        for request in REQUESTS
-        for name, act in CUTS.items()
-    ]
+    return [Case(f"{request.do}: {name}", _cut, (request, act)) for request in REQUESTS for name, act in CUTS.items()]

@@ -107,6 +107,11 @@ def _begin(scene: Scene, *, launched: bool) -> tuple[Agent, int]:
     return agent, guard_pid(scene)
 
 
+def begin(scene: Scene) -> Agent:
+    """An agent with everything applied and the server running."""
+    return _begin(scene, launched=True)[0]
+
+
 def trace_guard(base: Path, *, expiring: bool) -> list[Point]:
     base.mkdir(parents=True, exist_ok=True)
     scene = Scene(base).plant()
@@ -251,7 +256,7 @@ def _let_it_read(scene: Scene) -> None:
 
 def freeze_cases() -> list[Case]:
     return [
-        Case(f"guard frozen at {request}, goes on {when} the way back", lambda base, r=request, w=when: freeze(base, r, w))  # type: ignore[misc]
+        Case(f"guard frozen at {request}, goes on {when} the way back", freeze, (request, when))
         for request in ("launch", "stop", "revert", "close")
         for when in ("before", "after", "never")
     ]
@@ -359,7 +364,8 @@ def silence_cases() -> list[Case]:
     return [
         Case(
             f"silent after {state}, agent {who}, guard {'killed' if dead else 'alive'}",
-            lambda base, state=state, who=who, dead=dead: silence(base, state, who, dead),  # type: ignore[misc]
+            silence,
+            (state, who, dead),
         )
         for state in STATES
         for who in ("killed", "stopped", "alive")
@@ -378,9 +384,8 @@ def guard_cases(serving: list[Point], expiring: list[Point], errors: tuple[str, 
 
 
 def _case(when: str, strike: Callable[[Path, Fault], Verdict], fault: Fault) -> Case:
-    return Case(f"guard {when}: {fault}", lambda base: strike(base, fault))
+    return Case(f"guard {when}: {fault}", strike, (fault,))
 
 
 def stop_cases(points: list[Point]) -> list[Case]:
-    return [Case(f"agent STOP at {point}", lambda base, point=point: stop_agent(base, point)) for point in points]  # type: ignore[misc]
-
+    return [Case(f"agent STOP at {point}", stop_agent, (point,)) for point in points]

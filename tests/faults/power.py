@@ -106,7 +106,7 @@ def carry_out(kind: str, split: bool, points: Sequence[Point], work: Path) -> Ro
                     benches.append(bench)
 
         cases = [
-            Case(f"{kind}: {Fault(point, 'KILL')}", lambda home, point=point: run(home, Fault(point, "KILL")))  # type: ignore[misc]
+            Case(f"{kind}: {Fault(point, 'KILL')}", run, (Fault(point, "KILL"),))
             for point in points
             if not (split and "journal" in (point.path or ""))  # there it has another path
         ]

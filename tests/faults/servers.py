@@ -130,11 +130,14 @@ def _stop(scene: Scene, agent: Agent, story: Story, grace_s: float) -> Verdict:
     return examine(scene, verdict)
 
 
+_STRANGER = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); time.sleep(600)"
+
+
 def stranger_stays(base: Path, ending: str) -> Verdict:
     """A process of somebody else, on the port beside ours and with its directory in the tree, is never touched."""
     scene = Scene(base).plant()
-    code = f"import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); time.sleep(600) # {base.name}"
-    stranger = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], cwd=scene.root, env={}, start_new_session=True)
+    argv = [sys.executable, "-I", "-S", "-c", f"{_STRANGER} # {base.name}"]
+    stranger = subprocess.Popen(argv, cwd=scene.root, env={}, start_new_session=True)
     verdict = Verdict()
     try:
         agent = Agent(base)
@@ -203,9 +206,9 @@ def port_is_taken(base: Path) -> Verdict:
 
 def server_cases() -> list[Case]:
     cases = [
-        Case(f"server {what}, {ending}", lambda base, code=code, ending=ending: end_server(base, code, ending))  # type: ignore[misc]
+        Case(f"server {what}, {ending}", end_server, (code, ending))
         for what, code in SERVERS.items()
         for ending in ENDINGS
     ]
-    cases += [Case(f"a stranger, {e}", lambda base, e=e: stranger_stays(base, e)) for e in ("recover", "lease")]  # type: ignore[misc]
+    cases += [Case(f"a stranger, {e}", stranger_stays, (e,)) for e in ("recover", "lease")]
     return [*cases, Case("the port is taken", port_is_taken), Case("the same pid again", same_pid_again)]

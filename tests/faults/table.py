@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.faults.agents import processes_of
 from tests.faults.examining import Verdict, temporary_of
@@ -26,10 +27,11 @@ class NotReached(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One point. `run` gets an empty directory of its own; what it raises is a failure of the point."""
+    """One point. `run` gets an empty directory of its own and `arguments`; what it raises is a failure of the point."""
 
     label: str
-    run: Callable[[Path], Verdict]
+    run: Callable[..., Verdict]
+    arguments: tuple[Any, ...] = ()
     is_double: bool = False
 
 
@@ -74,7 +76,7 @@ HEAD = (
 
 
 def carry_out(layer: str, cases: Sequence[Case], work: Path, *, workers: int = WORKERS, stop_at: int = 0) -> Row:
-    """All of them, `workers` at a time, each in a directory that is taken away afterwards. `stop_at` failures end it."""
+    """All of them, `workers` at a time, each in a directory of its own; `stop_at` failures end it."""
     row = Row(layer)
     started = time.monotonic()
     folder = work / layer.replace(" ", "-")
@@ -88,11 +90,11 @@ def carry_out(layer: str, cases: Sequence[Case], work: Path, *, workers: int = W
         base.mkdir()
         try:
             try:
-                verdict = case.run(base)
+                verdict = case.run(base, *case.arguments)
             except NotReached:  # a machine that is busy can let a lease end first: once more
                 clean_up(base)
                 base.mkdir()
-                verdict = case.run(base)
+                verdict = case.run(base, *case.arguments)
             row.count(case, verdict)
         except NotReached as late:
             row.not_reached.append(f"{case.label}: {late}")

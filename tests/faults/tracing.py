@@ -185,7 +185,7 @@ def _shorten(rest: str, base: Path) -> str:
     paths = [one or other for one, other in names if (one or other).startswith("/") and (one or other) != "/"]
     paths = [path for path in paths if path != os.getcwd()]  # of AT_FDCWD
     short = [re.sub(r"\.orchestrator-[0-9a-f]+-[0-9a-f]+", "STATE", path.replace(str(base), "")) for path in paths[:2]]
-    short = [re.sub(r"/tmp/orc-[0-9a-f]+", "/tmp/orc-", path) for path in short]  # noqa: S108 - a name in a log
+    short = [re.sub(r"/tmp/orc-[0-9a-f]+", "/tmp/orc-", path) for path in short]
     return " ".join(short)
 
 

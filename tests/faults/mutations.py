@@ -1,0 +1,87 @@
+"""`python -m tests.faults.mutations`: bugs planted one by one in a copy of the package; the harness must see each.
+
+A bug is an exact replacement in one file, so that a change of the code which makes it impossible is noticed here: then
+the line must be planted anew. `seen_by` is the layer that is asked; it runs whole, and ends at its first failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.agents import PACKAGE
+from tests.faults.bugs import BUGS, Bug
+
+_TESTS = Path(__file__).resolve().parents[1]
+_PATIENCE_S = 600.0
+
+
+@dataclass
+class Result:
+    bug: Bug
+    is_caught: bool
+    how: str
+    seconds: float
+
+
+def plant(bug: Bug, folder: Path) -> None:
+    """A copy of the package with the bug in it. Raises `LookupError` where its line is no longer there."""
+    shutil.copytree(PACKAGE / "orchestrator", folder / "orchestrator", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tests").symlink_to(_TESTS)
+    for file, old, new in bug.edits:
+        path = folder / "orchestrator" / "agent" / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            raise LookupError(f"{bug.name}: its line is in {file} {text.count(old)} times")
+        path.write_text(text.replace(old, new))
+
+
+def hunt(bug: Bug) -> Result:
+    """Runs the layer on the copy. Caught is: it ran, and it says that something is not as promised."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="faults-bug-") as name:
+        folder = Path(name)
+        plant(bug, folder)
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.faults", "--only", bug.seen_by, "--stop-at", "1"],
+            cwd=folder, env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
+        )  # fmt: skip
+    return Result(bug, done.returncode == 1, _first_words(done.stderr), time.monotonic() - started)
+
+
+def _first_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.startswith("  ")]
+    if "Error" in text and not lines:
+        lines = [text.strip().splitlines()[-1]]
+    return " — ".join(lines[:2])[:160] if lines else text.strip()[-160:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.mutations", description=__doc__)
+    parser.add_argument("--only", default="", help="bugs whose name holds this")
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    bugs = [bug for bug in BUGS if given.only in bug.name]
+    with ThreadPoolExecutor(given.workers) as pool:
+        results = list(pool.map(hunt, bugs))
+    print("| bug | layer | caught | by | seconds |\n| --- | --- | --- | --- | --- |")
+    for result in results:
+        caught = "yes" if result.is_caught else "**no**"
+        words = result.how.replace("|", "/").replace("\n", " ")
+        print(f"| {result.bug.name} | {result.bug.seen_by} | {caught} | {words} | {result.seconds:.0f} |")
+    missed = sum(not result.is_caught for result in results)
+    print(f"\n{len(results) - missed} of {len(results)} caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
