@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
             _give_back(session, summary, prepared)
     except Dirty as error:
         state = "dirty"
-        ledger.quarantine(session.name, error.what)
+        _record_last(partial(ledger.quarantine, session.name, error.what), session, dirty=True)
         raise
     except Interrupted:
         state = "interrupted"
@@ -109,11 +110,25 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
         state = "failed" if state == "interrupted" else state
         raise
     finally:
-        ledger.abort_open(run_row.id, "the run ended")
-        ledger.end_run(run_row.id, state)
-        ledger.prune()
+        _record_last(partial(_end_rows, ledger, run_row, state), session, dirty=state == "dirty")
         _account(summary, session, started)
     return summary
+
+
+def _end_rows(ledger: Ledger, run_row: RunRecord, state: RunState) -> None:
+    ledger.abort_open(run_row.id, "the run ended")
+    ledger.end_run(run_row.id, state)
+    ledger.prune()
+
+
+def _record_last(write: Callable[[], object], session: HostSession, *, dirty: bool) -> None:
+    """That the ledger cannot be written may not hide that the host is dirty: it is only told then."""
+    try:
+        write()
+    except OrchestratorError as error:
+        if not dirty:
+            raise
+        session.narrator.warn(f"not recorded: {error.what}")
 
 
 def _carry_out(
