@@ -118,7 +118,8 @@ def _look_around(
     contents = session.connection.call("read", {"paths": site_files, "max_bytes": 1 << 20}) if site_files else {}
     asked = {"devices": list(session.host.gpu_devices), "port": session.target.port, "run_ids": []}
     processes = session.connection.call("processes", asked)["processes"]
-    memory = parse_memory(session.connection.call("run", {"commands": [memory_command(session.host.gpu_tool)]}))
+    asked = {"commands": [memory_command(session.host.gpu_tool)]}
+    memory = parse_memory(session.connection.call("run", asked)) if session.facts.gpus else {}
     runs = survey.get("runs", [])
     done.things = [
         *cleanliness.judge_tree(proof, done.pending, layout.source, guarded),
