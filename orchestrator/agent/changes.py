@@ -226,6 +226,33 @@ class Changes:
             shown = release.foresee(self._fs, self._place, transaction, self.history.placed(), choice)
         return {"txn": txn, "state": self.history.state, "files": shown}
 
+    # -- to stay -----------------------------------------------------------------------------------------------------
+
+    def refuse_unapplied(self, txn: str) -> None:
+        if self.history.state != "applied" or self.history.open is None or self.history.open["txn"] != txn:
+            raise AgentError("refused", "this transaction is not applied", {"txn": txn, "state": self.history.state})
+
+    def keep(self, txn: str) -> None:
+        """The open transaction is to stay: the originals remain parked, until `reopen`."""
+        self.refuse_unapplied(txn)
+        self.note("KEPT", {"txn": txn})
+
+    def reopen(self) -> str:
+        """The transaction that was kept last is open again, to be reverted as any; its name."""
+        self.refuse_open()
+        if not self.history.kept:
+            raise AgentError("refused", "nothing is kept on this tree")
+        record = self.history.kept[-1]["intent"]
+        with os_errors("journal"):
+            self._journal.reserve(4 * len(json.dumps(record)) + _SPARE_BYTES)
+        self.note("REOPENED", {"txn": record["txn"]})
+        return str(record["txn"])
+
+    def kept_stages(self) -> List[str]:
+        """Where the originals of what is kept are parked."""
+        kept = [files.Transaction.from_record(one["intent"], self._place) for one in self.history.kept]
+        return [change.stage for transaction in kept for change in transaction.changes]
+
     def _held(self, txn: str, choice: str) -> files.Transaction:
         transaction = self.read_open()
         if transaction is None or transaction.txn != txn or self.history.state not in ("held", "releasing"):

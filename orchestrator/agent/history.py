@@ -29,6 +29,7 @@ class History:
         self.names: Set[str] = set()  # of all transactions that were applied
         self.launch: Optional[Dict[str, Any]] = None
         self.outcome: Optional[Dict[str, Any]] = None
+        self.kept: List[Dict[str, Any]] = []  # {intent, left} of transactions that are to stay, oldest first
         self.shadow: Optional[Dict[str, Any]] = None  # the last SHADOW_INTENT: a copy is there, or half made
         self._versions: Dict[str, List[Tuple[int, str]]] = {}  # path → (second, digest) of every version of ours
         for record in records:
@@ -76,6 +77,14 @@ class History:
     def _on_stopped(self, _data: Dict[str, Any]) -> None:
         self.launch = None
 
+    def _on_kept(self, _data: Dict[str, Any]) -> None:
+        self.kept.append({"intent": self.open, "left": self.left})
+        self.open, self.left, self.revert, self.report, self.release = None, None, None, [], None
+
+    def _on_reopened(self, _data: Dict[str, Any]) -> None:
+        kept = self.kept.pop()
+        self.open, self.left, self.revert, self.report, self.release = kept["intent"], kept["left"], None, [], None
+
     def _on_shadow_intent(self, data: Dict[str, Any]) -> None:
         self.shadow = data
 
@@ -88,6 +97,7 @@ class History:
     def _on_past(self, data: Dict[str, Any]) -> None:
         self.names.update(data["names"])
         self.closed, self.outcome, self.shadow = data["closed"], data["outcome"], data.get("shadow")
+        self.kept = list(data.get("kept", ()))
         for path, versions in data["versions"].items():
             self._versions[path] = [(second, digest) for second, digest in versions]
 
@@ -126,6 +136,7 @@ class History:
             "closed": self.closed,
             "outcome": self.outcome,
             "shadow": self.shadow,
+            "kept": self.kept,
             "versions": {path: versions[-_KEPT_PER_PATH:] for path, versions in self._versions.items()},
         }
 

@@ -93,6 +93,8 @@ class Agent:
             "revert": self._with_tree(Session.revert),
             "verify": self._with_tree(Session.verify),
             "release": self._with_tree(Session.release),
+            "keep": self._with_tree(Session.keep),
+            "restore_kept": self._with_tree(Session.restore_kept),
             "acknowledge": self._with_tree(Session.acknowledge),
             "launch": self._with_tree(Session.launch),
             "adopt": self._with_tree(Session.adopt_launch),

@@ -35,8 +35,9 @@ class Proof:
             self._found = self._load()
         return self._found
 
-    def snapshot(self) -> Dict[str, Any]:
-        self._changes.refuse_open()
+    def snapshot(self, *, with_open: bool = False) -> Dict[str, Any]:
+        if not with_open:
+            self._changes.refuse_open()
         started_s = time.monotonic()
         taken = self._now()
         head = json.dumps({"root": self._place.root, "shadow": self._changes.history.shadow}).encode("ascii")
@@ -44,6 +45,22 @@ class Proof:
         self._found = taken
         seconds = time.monotonic() - started_s
         return {"digest": taken.digest, "files": taken.files, "bytes": taken.size_bytes, "seconds": seconds}
+
+    @property
+    def _original_path(self) -> str:
+        return os.path.join(self._place.state_dir, "original.json")
+
+    def keep_original(self) -> None:
+        """Puts the manifest as found aside, before another takes its place; the first one counts."""
+        if not self._changes.history.kept and self._fs.find(self._path) is not None:
+            self._fs.write_file(self._original_path, self._fs.read_file(self._path))
+
+    def restore_original(self) -> None:
+        """When nothing is kept, the manifest from before is the one to compare with again."""
+        if not self._changes.history.kept and self._fs.find(self._original_path) is not None:
+            self._fs.rename(self._original_path, self._path)
+            self._fs.sync_dir(self._place.state_dir)
+            self._found = None
 
     def verify(self) -> Dict[str, Any]:
         started_s = time.monotonic()
@@ -107,6 +124,7 @@ class Proof:
         transaction = self._changes.read_open()
         changes = transaction.changes if transaction else ()
         explained: Set[str] = {name for change in changes for name in (change.stage, merged_name(change))}
+        explained.update(self._changes.kept_stages())
         stage_dir = self._place.stage_dir
         paths = [os.path.join(stage_dir, name) for name in self._fs.names(stage_dir)]
         now = dict(Entry("file")._asdict())

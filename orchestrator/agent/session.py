@@ -88,6 +88,7 @@ class Session:
             "outcome": self.tree.outcome(),
             "fs": self.tree.fs_facts(),
             "root": self.tree.root,
+            "kept": self.tree.kept(),
             "shadow": self.tree.open_shadow(),
         }
 
@@ -200,7 +201,16 @@ class Session:
         return result
 
     def verify(self, _: Mapping[str, Any]) -> Dict[str, Any]:
-        return {**self.tree.verify(), "open": self.tree.open_transaction()}
+        return {**self.tree.verify(), "open": self.tree.open_transaction(), "kept": self.tree.kept()}
+
+    def keep(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        if self.tree.open_launch() is not None:
+            raise AgentError("refused", "a launch is still open on this tree", hint="stop it first")
+        return self.tree.keep(str(request["txn"]))
+
+    def restore_kept(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        self._refuse_inherited()
+        return self.tree.restore_kept()
 
     def release(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         txn, choice = str(request["txn"]), str(request["choice"])

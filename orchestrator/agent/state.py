@@ -180,6 +180,9 @@ def refuse_open(fs: Fs, state_dir: str) -> None:
         journal.close()
     if history.open is not None or history.launch is not None or history.shadow is not None:
         raise AgentError("refused", "something is still open on this tree", {"state_dir": state_dir}, "recover first")
+    if history.kept:
+        hint = "host release --restore-found brings the originals back"
+        raise AgentError("refused", "a kept configuration is on this tree", {"state_dir": state_dir}, hint)
 
 
 def remove(fs: Fs, state_dir: str) -> List[str]:

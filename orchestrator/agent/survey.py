@@ -50,6 +50,7 @@ def survey(root: str, boot: str) -> Dict[str, Any]:
             "outcome": history.outcome and {"kind": history.outcome["kind"]},
         },
         "stage": _names(fs, os.path.join(home, "stage")),
+        "kept_changes": [one["intent"]["txn"] for one in history.kept],
         "kept": _names(fs, os.path.join(home, "kept")),
         "runs": [run.launch_id for run in runs],
         "alive": alive,

@@ -332,13 +332,55 @@ class Tree:
         """
         if not self._changes.was_reverted(txn):
             self._fence()
-        return self._changes.revert(txn, reason)
+        result = self._changes.revert(txn, reason)
+        self._settle_manifest()
+        return result
+
+    def keep(self, txn: str) -> Dict[str, Any]:
+        """The applied transaction stays, beyond lease and guard: {txn, digest, files, …} of the tree as it is kept.
+
+        The originals remain parked and the manifest as found is put aside, so that `restore_kept` can bring both back.
+        """
+        self._fence()
+        if self.shadow is not None:
+            raise AgentError(
+                "refused", "a copy cannot be kept", {"txn": txn}, "`tree: in_place` keeps what was found best"
+            )
+        self._changes.refuse_unapplied(txn)
+        with os_errors("keep"):
+            self._proof.keep_original()
+            taken = self._proof.snapshot(with_open=True)
+        self._changes.keep(txn)  # killed before: the change is reverted, and the manifest as found comes back with it
+        return {"txn": txn, **taken}
+
+    def restore_kept(self) -> Dict[str, Any]:
+        """Takes back all that is kept, the last one first: {did: [sentence], state, report}; `held` as for a revert."""
+        self._fence()
+        did: List[str] = []
+        while self.kept():
+            self._changes.reopen()
+            result = self._changes.recover("a person took back what was kept")
+            did += result["did"]
+            if result["state"] != "clean":
+                return {**result, "did": did}
+        self._settle_manifest()
+        return {"state": "clean", "did": did, "report": []}
+
+    def _settle_manifest(self) -> None:
+        with os_errors("keep"):
+            self._proof.restore_original()
+
+    def kept(self) -> List[str]:
+        """Names of the transactions that stay, oldest first."""
+        return [str(one["intent"]["txn"]) for one in self._changes.history.kept]
 
     def recover_files(self, reason: str) -> Dict[str, Any]:
         """Undoes whatever is open: {state: clean or held, did: [sentence], report: [Held]}. Idempotent."""
         self._fence()
         state.drop_probes(self._fs, self._place.stage_dir)
         result = self._changes.recover(reason)
+        if result["state"] == "clean":
+            self._settle_manifest()
         copy = self.drop_shadow() if result["state"] == "clean" and self.open_launch() is None else None
         return {**result, "did": [*result["did"], f"removed the copy {copy}"]} if copy else result
 
@@ -375,7 +417,9 @@ class Tree:
         what is `merged` ({path, theirs_sha256, content_b64}) there. What does not stay is moved to `kept/`.
         """
         self._fence()
-        return self._changes.release(txn, choice, merged)
+        result = self._changes.release(txn, choice, merged)
+        self._settle_manifest()
+        return result
 
     def foresee_release(self, txn: str, choice: str) -> Dict[str, Any]:
         """What `release` would do, per file; changes nothing."""

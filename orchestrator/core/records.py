@@ -24,7 +24,7 @@ ExperimentState = Literal["running", "done", "aborted", "quarantined"]
 ArmKind = Literal["baseline", "treatment"]
 TodoStatus = Literal["open", "running", "done", "skipped"]
 TodoOrigin = Literal["playbook", "person", "isolation", "combination"]
-HostState = Literal["clean", "quarantined"]
+HostState = Literal["clean", "kept", "quarantined"]
 EventKind = Literal["intent", "outcome", "info"]
 
 
@@ -334,12 +334,14 @@ class CampaignRecord(Model):
 
 
 class HostRecord(Model):
-    """A host and whether it may take work. Quarantined: its cleanliness is not proved."""
+    """A host and whether it may take work. Quarantined: its cleanliness is not proved. Kept: proved to be on a
+    configuration that a campaign has left there; `kept` says which, also while it is quarantined."""
 
     name: str
     state: HostState = "clean"
     reason: str = ""
     since: Timestamp
+    kept: str | None = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from orchestrator.core.records import (
     TodoStatus,
 )
 from orchestrator.errors import Bug, UsageError
-from orchestrator.ledger.base import Part, change, columns, pick, record, records
+from orchestrator.ledger.base import Part, Row, change, columns, pick, record, records
 from orchestrator.ledger.database import to_json
 from orchestrator.ledger.tables import (
     CampaignTable,
@@ -123,19 +123,26 @@ class Runs(Campaigns):
         """Proved clean, or a person answers for it; `reason` says which."""
         return self._set_host(host, "clean", reason)
 
+    def keep(self, host: str, kept: str | None) -> HostRecord:
+        """What a campaign has left on the host, or None when that was taken back. A quarantine stays one."""
+        with self._database.write():
+            self._add_host(host)
+            self._update(change(HostTable).where(_host.name == host), {"kept": kept, "since": self._now()})
+            return _host_record(self._required(HostTable, host, "host"))
+
     def _set_host(self, name: str, state: str, reason: str) -> HostRecord:
         with self._database.write():
             self._add_host(name)
             values = {"state": state, "reason": reason, "since": self._now()}
             self._update(change(HostTable).where(_host.name == name), values)
-            return record(HostRecord, self._required(HostTable, name, "host"))
+            return _host_record(self._required(HostTable, name, "host"))
 
     def host(self, name: str) -> HostRecord | None:
         row = self._row(pick(HostTable).where(_host.name == name))
-        return None if row is None else record(HostRecord, row)
+        return None if row is None else _host_record(row)
 
     def hosts(self) -> list[HostRecord]:
-        return records(HostRecord, self._rows(pick(HostTable).order_by(_host.name)))
+        return [_host_record(row) for row in self._rows(pick(HostTable).order_by(_host.name))]
 
     def fingerprint(self, host: str, facts: Mapping[str, Any]) -> FingerprintRecord:
         """The facts of a host; the same facts again only move `last_seen`."""
@@ -244,3 +251,9 @@ class Todo(Campaigns):
 def digest_of(value: object) -> str:
     """sha256 of the value as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(json.loads(to_json(value)), sort_keys=True).encode()).hexdigest()
+
+
+def _host_record(row: Row) -> HostRecord:
+    """A clean host on which something was kept is `kept`."""
+    is_kept = row["state"] == "clean" and row["kept"] is not None
+    return record(HostRecord, {**row, "state": "kept"} if is_kept else row)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from orchestrator.errors import Refused, UsageError
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest revision in `migrations/versions`."""
 
 

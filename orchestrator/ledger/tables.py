@@ -31,6 +31,7 @@ class HostTable(Table, table=True):
     state: str
     reason: str
     since: str
+    kept: str | None = None
 
 
 class RunTable(Table, table=True):
