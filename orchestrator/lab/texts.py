@@ -146,7 +146,7 @@ def sitecustomize_path_text(site: Path) -> str:
 
 def nvidia_smi_text(python: Path) -> str:
     """`bin/nvidia-smi`. A shell starts Python: a path in `#!` may neither be long nor hold a space."""
-    return f'#!/bin/sh\nexec {quote(str(python))} -m lab_hardware.smi "$@"\n'
+    return f'#!/bin/sh\nexec {quote(str(python))} -B -m lab_hardware.smi "$@"\n'
 
 
 def metadata_text(name: str, version: str) -> str:

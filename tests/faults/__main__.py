@@ -1,6 +1,7 @@
 """`python -m tests.faults`: every layer, one row each, as Markdown. Exit code 1 when anything is not as promised.
 
-`--fast` takes a fixed sample of each layer, `--only NAME` the layers whose name begins so, `--long` adds random kills.
+`--fast` takes a fixed sample of each layer, `--only NAME` the layers whose name begins so (`--only none`: no layer);
+`--kills N` and `--far-kills N` add SIGKILLs of whole runs at random times, here and through a real sshd.
 """
 
 from __future__ import annotations
@@ -143,12 +144,13 @@ class Harness:
         row.note = _times("from connecting to recovered", times_s)
         return row
 
-    def random_kills(self, count: int) -> Row:
+    def random_kills(self, count: int, *, is_far: bool) -> Row:
         started = time.monotonic()
         controllers.count_points(self.work / "count.")
         run_s = time.monotonic() - started
         table.clean_up(self.work / "count.")
-        return table.carry_out("random kills", controllers.random_cases(count, SEED, run_s), self.work)
+        name = "random kills through sshd" if is_far else "random kills"
+        return table.carry_out(name, controllers.random_cases(count, SEED, run_s, is_far=is_far), self.work)
 
 
 def _times(what: str, times_s: list[float]) -> str:
@@ -160,7 +162,8 @@ def main() -> int:
     parser.add_argument("--fast", action="store_true", help="a sample of each layer")
     parser.add_argument("--share", type=float, default=None, help="this share of each layer's points")
     parser.add_argument("--only", default="", help="layers whose name begins so")
-    parser.add_argument("--long", type=int, default=0, metavar="N", help="N random kills of whole runs as well")
+    parser.add_argument("--kills", type=int, default=0, metavar="N", help="N SIGKILLs of whole runs at random times")
+    parser.add_argument("--far-kills", type=int, default=0, metavar="N", help="the same through a real sshd")
     parser.add_argument("--stop-at", type=int, default=0, metavar="N", help="end a layer after N failures")
     given = parser.parse_args()
     reason = why_not()
@@ -178,9 +181,10 @@ def main() -> int:
                 _tell(rows[-1])
                 if given.stop_at and not rows[-1].is_good:
                     break
-        if given.long:
-            rows.append(harness.random_kills(given.long))
-            _tell(rows[-1])
+        for count, is_far in ((given.kills, False), (given.far_kills, True)):
+            if count:
+                rows.append(harness.random_kills(count, is_far=is_far))
+                _tell(rows[-1])
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(f"seed {SEED}, share {share:g}, {os.cpu_count()} processors\n\n{table.as_table(rows)}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,13 @@ from tests.faults.agents import PACKAGE, TooLate, processes_of, wait_until
 from tests.faults.examining import Verdict
 from tests.faults.scenery import Picture, differences, look
 from tests.faults.table import Case, NotReached
+from tests.sshd import Sshd, start_sshd
 
 _DIED = 77
 _RUN_S = 120.0
 _PLAYBOOK = """
 campaign: short
-host: {host}
+host: lab
 workload: {{prompt_tokens: 8, output_tokens: 8}}
 measure: {{metric: output_tps, direction: higher, min_effect: 2%, repetitions: 1, launches: 1}}
 contexts: {{plain: {{}}}}
@@ -41,8 +41,8 @@ hypotheses:
 _RECOVER = """
 import sys
 from orchestrator.cli.main import run_command
-state, hosts, host = sys.argv[1:]
-code = run_command(['host', 'recover', host, '--hosts', hosts, '--state', state])
+state, hosts = sys.argv[1:]
+code = run_command(['host', 'recover', 'lab', '--hosts', hosts, '--state', state])
 sys.exit(code or run_command(['ledger', 'check', '--state', state]))
 """
 
@@ -54,7 +54,6 @@ class Stage:
     base: Path
     lab: Lab
     hosts: Path
-    host: str
     before: Picture
 
     @property
@@ -68,13 +67,11 @@ class Stage:
         return ["run", str(self.base / "short.yaml"), "--hosts", str(self.hosts), "--state", str(self.state)]
 
 
-def set_up(base: Path, inventory: Callable[[Lab], tuple[Path, str]] | None = None) -> Stage:
-    """`inventory` makes another hosts file for the lab: (file, name of the host in it)."""
+def set_up(base: Path) -> Stage:
     lab = create(base / "lab")
-    hosts, host = inventory(lab) if inventory is not None else (lab.hosts_file, "lab")
     patch = lab.root / "patches" / "fused-all-reduce.patch"
-    (base / "short.yaml").write_text(_PLAYBOOK.format(host=host, patch=patch))
-    stage = Stage(base, lab, hosts, host, {})
+    (base / "short.yaml").write_text(_PLAYBOOK.format(patch=patch))
+    stage = Stage(base, lab, lab.hosts_file, {})
     stage.before = stage.look()
     return stage
 
@@ -111,19 +108,27 @@ def die_at(base: Path, number: int) -> Verdict:
 
 
 def recover(stage: Stage) -> Verdict:
-    """`host recover` and `ledger check` from a new process; then what is left is looked at."""
+    return examine(stage, ask_to_recover(stage))
+
+
+def ask_to_recover(stage: Stage) -> Verdict:
+    """`host recover` and `ledger check` from a new process."""
     verdict = Verdict()
     env = {**os.environ, "HOME": str(stage.base), "PYTHONPATH": str(PACKAGE)}
     done = subprocess.run(
-        [sys.executable, "-c", _RECOVER, str(stage.state), str(stage.hosts), stage.host],
+        [sys.executable, "-c", _RECOVER, str(stage.state), str(stage.hosts)],
         cwd=PACKAGE, env=env, capture_output=True, text=True, timeout=_RUN_S,
     )  # fmt: skip
     if done.returncode != 0:
         verdict.outcome = "refused"
         verdict.stuck.append(f"recovery ended with {done.returncode}: {done.stderr[-500:]}{done.stdout[-300:]}")
+    return verdict
+
+
+def examine(stage: Stage, verdict: Verdict) -> Verdict:
     differs = differences(stage.before, stage.look())
     verdict.differs += differs[:5]
-    if differs and done.returncode == 0:
+    if differs and verdict.outcome == "clean":
         verdict.lies.append(f"said to be clean: {differs[0]}")
     verdict.stuck += rows_running(stage.state)
     verdict.orphans += _left(stage)
@@ -162,21 +167,38 @@ def controller_cases(points: list[str], most: int = 200) -> list[Case]:
     return [Case(f"controller dies at {number}: {points[number - 1]}", die_at, (number,)) for number in numbers]
 
 
-def kill_randomly(base: Path, after_s: float, inventory: Callable[[Lab], tuple[Path, str]] | None = None) -> Verdict:
-    stage = set_up(base, inventory)
-    process = start(stage)
-    deadline = time.monotonic() + after_s
+def kill_randomly(base: Path, after_s: float, is_far: bool) -> Verdict:
+    """SIGKILL so many seconds after the start of the controller; `is_far`: the host is reached through a real sshd."""
+    stage = set_up(base)
+    server = start_sshd(base / "sshd") if is_far else None
     try:
-        process.wait(max(deadline - time.monotonic(), 0))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    return recover(stage)
+        if server is not None:
+            stage.hosts = _reached_through(server, stage)
+        process = start(stage)
+        try:
+            process.wait(after_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        verdict = ask_to_recover(stage)
+    finally:
+        if server is not None:
+            server.stop()
+    return examine(stage, verdict)
 
 
-def random_cases(
-    count: int, seed: int, run_s: float, inventory: Callable[[Lab], tuple[Path, str]] | None = None
-) -> list[Case]:
+def _reached_through(server: Sshd, stage: Stage) -> Path:
+    """The lab's inventory with another route to it."""
+    route = json.dumps(server.route().model_dump(mode="json", exclude_unset=True))
+    text = stage.lab.hosts_file.read_text()
+    assert text.count("route: local") == 1, text
+    path = stage.base / "far.yaml"
+    path.write_text(text.replace("route: local", f"route: {route}"))
+    return path
+
+
+def random_cases(count: int, seed: int, run_s: float, *, is_far: bool = False) -> list[Case]:
     rng = random.Random(seed)
     times = [rng.uniform(0.0, run_s) for _ in range(count)]
-    return [Case(f"SIGKILL after {after:.3f} s", kill_randomly, (after, inventory)) for after in times]
+    far = " of a run through sshd" if is_far else ""
+    return [Case(f"SIGKILL after {after:.3f} s{far}", kill_randomly, (after, is_far)) for after in times]
