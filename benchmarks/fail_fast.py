@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,8 +106,8 @@ def kill_main(lab: Lab) -> None:
     os.kill(of_lab(lab, str(lab.python).encode())[0], signal.SIGKILL)
 
 
-MARK = {"patch": {"edits": [{**_EDIT, "replace": "import sys\nimport json"}]}}
-CASES: dict[str, tuple[dict[str, object], str, Callable[[Lab], None] | None]] = {
+MARK: Mapping[str, object] = {"patch": {"edits": [{**_EDIT, "replace": "import sys\nimport json"}]}}
+CASES: dict[str, tuple[Mapping[str, object], str, Callable[[Lab], None] | None]] = {
     "SIGKILL of main while it loads": (MARK, "server:weights", kill_main),
     "SIGKILL of main in the benchmark": (MARK, "measure", kill_main),
     "SIGKILL of a rank in the benchmark": (MARK, "measure", kill_rank),
