@@ -98,7 +98,8 @@ def show_verification(done: Verification) -> None:
         output.emit(diff.rstrip())
     if done.saved is not None:
         output.emit(f"stored: {done.saved} files")
-    output.emit(f"{done.host}: {'NOT clean' if done.is_ours else 'clean'}")
+    state = "NOT clean" if done.is_ours else "kept" if done.kept else "clean"
+    output.emit(f"{done.host}: {state}")
 
 
 def recover(

@@ -28,6 +28,9 @@ def run(
     only: Annotated[list[str], typer.Option("--only", metavar="ID", help="These hypotheses, also again.")] = [],  # noqa: B006
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that was cut off.")] = False,
     baseline_only: Annotated[bool, typer.Option("--baseline-only", help="Measure the baseline, nothing else.")] = False,
+    keep_best: Annotated[
+        bool, typer.Option("--keep-best", help="End on the files of the largest proven gain.")
+    ] = False,
     host: options.HostName = None,
     hosts: options.Hosts = None,
     state: options.State = None,
@@ -43,7 +46,7 @@ def run(
 
     config = options.settings(state, hosts)
     request = RunRequest(
-        playbook, config.state.value, config.hosts.value, host, tuple(only), resume, yes, baseline_only
+        playbook, config.state.value, config.hosts.value, host, tuple(only), resume, yes, baseline_only, keep_best
     )
     try:
         summary = carry_out(request, diagnostics.narrator())
@@ -62,6 +65,7 @@ def summary_json(summary: RunSummary) -> dict[str, object]:
         **vars(summary),
         "findings": [f.model_dump(mode="json") for f in summary.findings],
         "best": {c: f.model_dump(mode="json") for c, f in summary.best.items()},
+        "kept": vars(summary.kept) if summary.kept is not None else None,
     }
 
 
@@ -81,6 +85,10 @@ def show_summary(summary: RunSummary) -> None:
         best = summary.best.get(context)
         gain = f"{best.hypothesis_id}, {_effect(best.effect)}" if best is not None else "the baseline; nothing beat it"
         output.emit(f"best in {context}: {gain} (baseline {value:.2f})")
+    if summary.kept is not None:
+        output.emit(f"left on the host: {summary.kept}: {len(summary.kept.files)} file(s); start it with")
+        output.emit(f"  {' '.join([*summary.kept.environment, summary.kept.command])}")
+        output.emit(f"  taken back by: orchestrator host release {summary.host} --restore-found --yes")
     output.emit(f"host {summary.host}: {_proof(summary)}")
     for line in summary.foreign[:10]:
         output.emit(f"  changed by others during the run, left alone: {line}")

@@ -166,7 +166,7 @@ class Arm:
     def _apply(self) -> None:
         if not self._treatment.files:
             return
-        files = [_file_change(edit) for edit in self._treatment.files]
+        files = [file_change(edit) for edit in self._treatment.files]
         self._book.keep_found(self._treatment.files)
         with self._book.intent("apply", {"files": [f["path"] for f in files]}) as settle:
             reply = self._session.call("apply", {"txn": self._book.txn, "files": files})
@@ -362,7 +362,7 @@ _NEEDS_DIAGNOSIS = frozenset(
 )
 
 
-def _file_change(edit: FileEdit) -> dict[str, Any]:
+def file_change(edit: FileEdit) -> dict[str, Any]:
     """A file edit as the agent's `apply` takes it."""
     kind = "create" if edit.before is None else "delete" if edit.after is None else "replace"
     return {

@@ -118,7 +118,8 @@ def _judge_journal(survey: Seen) -> Thing:
         sentence = f"launch {journal['launch']['launch_id']} is not ended"
         return Thing("lease and journal", State.OURS, sentence, tuple(evidence))
     if journal["shadow"]:
-        return Thing("lease and journal", State.OURS, f"a copy of the tree is left at {journal['shadow']}", tuple(evidence))
+        sentence = f"a copy of the tree is left at {journal['shadow']}"
+        return Thing("lease and journal", State.OURS, sentence, tuple(evidence))
     if journal["outcome"]:
         sentence = f"nothing is open; the guard left word: {journal['outcome']['kind']}"
         return Thing("lease and journal", State.NOTED, sentence, tuple(evidence))
@@ -126,6 +127,9 @@ def _judge_journal(survey: Seen) -> Thing:
 
 
 def _judge_stage(survey: Seen) -> Thing:
+    if survey["kept_changes"]:  # whether there is more than these, the proof says
+        sentence = f"the originals of what is kept ({', '.join(survey['kept_changes'])})"
+        return Thing("staged files", State.NOTED, sentence, tuple(survey["stage"]))
     if survey["stage"] and not survey["journal"]["open"]:
         return Thing("staged files", State.OURS, "no open change explains them", tuple(survey["stage"]))
     if survey["kept"]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.controller.session import refuse_read_only
-from orchestrator.controller.threeway import HeldFile, not_clean, read_held
+from orchestrator.controller.threeway import HeldFile, held_error, not_clean, read_held
 from orchestrator.core import patching
 from orchestrator.errors import Dirty, PatchConflict, Problem, Refused
 
@@ -45,10 +45,12 @@ def release(request: HostRequest, narrator: Narrator, choice: Choice, *, dry_run
     """
     from orchestrator.controller.hosts import open_host_tree
 
-    with open_host_tree(request, narrator) as (place, session, _reply):
+    with open_host_tree(request, narrator) as (place, session, reply):
         refuse_read_only(place.host_name, place.host)
         recovered = session.connection.call("recover", {}, timeout_s=300.0)
         done = Release(place.host_name, choice, dry_run)
+        if recovered["state"] == "clean" and reply["kept"] and choice == "found":
+            return _take_back(request, place, session, done, reply["kept"])
         if recovered["state"] == "clean":
             return _already_clean(place, session, done, recovered)
         _settle(request, place, session, done, recovered["report"])
@@ -65,6 +67,31 @@ def _already_clean(place: Place, session: HostSession, done: Release, recovered:
     if proof is not None and not done.dry_run:
         done.proof = proof
         place.ledger.release(place.host_name, "nothing was held; proved clean")
+    return done
+
+
+def _take_back(request: HostRequest, place: Place, session: HostSession, done: Release, kept: Sequence[str]) -> Release:
+    """What a campaign has left on the host goes, the last one first; the proof is against the manifest from before."""
+    record = place.ledger.host(place.host_name)
+    what = (record.kept if record else None) or ", ".join(kept)
+    done.remarks = [f"taken back: {what}"]
+    if done.dry_run:
+        return done
+    if not request.yes:
+        hint = f"agree with --yes: orchestrator host release {place.host_name} --restore-found --yes"
+        raise Refused(f"{what} is kept on {place.host_name}: taking it back is a person's decision", hint=hint)
+    intent = place.ledger.intend("release", {"kept": list(kept)}, host=place.host_name)
+    reply = session.call("restore_kept", {}, timeout_s=600.0)
+    place.ledger.settle(intent, "done" if reply["state"] == "clean" else "failed", {"did": reply["did"]})
+    if reply["state"] != "clean":
+        place.ledger.quarantine(place.host_name, "somebody changed a kept file")
+        raise held_error(session, place.ledger, reply["report"])
+    proof = session.call_back("verify", {}, timeout_s=600.0)
+    done.proof = proof
+    if not proof["clean"]:
+        raise not_clean(session, place.ledger, proof)
+    place.ledger.keep(place.host_name, None)
+    place.ledger.release(place.host_name, "what was kept is taken back, and proved clean")
     return done
 
 
@@ -142,6 +169,8 @@ def _prove(place: Place, session: HostSession, done: Release) -> None:
     if not proof["clean"]:
         place.ledger.quarantine(place.host_name, "released, and still not clean")
         raise not_clean(session, place.ledger, proof)
+    if not proof["kept"]:
+        place.ledger.keep(place.host_name, None)
     if done.choice == "found":
         changed = {d["path"] for d in proof["differences"]}
         wrong = sorted(changed.intersection(file["path"] for file in done.files))

@@ -18,6 +18,7 @@ from orchestrator.core.planning import refuse_unknown
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
 
 if TYPE_CHECKING:
+    from orchestrator.controller.keeping import Kept
     from orchestrator.controller.opening import Opened
     from orchestrator.controller.session import HostSession
     from orchestrator.core.records import FindingRecord, RunRecord, RunState
@@ -36,11 +37,13 @@ class RunRequest:
     resume: bool = False
     yes: bool = False
     baseline_only: bool = False
+    keep_best: bool = False
 
 
 @dataclass
 class RunSummary:
-    """What a run came to. `host_state`: `clean` was proved; `untouched`: nothing was changed."""
+    """What a run came to. `host_state`: `clean` was proved; `kept`: proved to be on what a campaign has left there;
+    `untouched`: nothing was changed."""
 
     campaign: str
     host: str
@@ -50,6 +53,7 @@ class RunSummary:
     baselines: dict[str, float] = field(default_factory=dict)
     best: dict[str, FindingRecord] = field(default_factory=dict)
     host_state: str = "untouched"
+    kept: Kept | None = None
     proof: Mapping[str, Any] | None = None
     foreign: list[str] = field(default_factory=list)
     ours_s: dict[str, float] = field(default_factory=dict)
@@ -143,10 +147,14 @@ def _carry_out(
     from orchestrator.controller.campaign import CampaignRun
     from orchestrator.controller.choose import choose_trials
     from orchestrator.controller.history import History
+    from orchestrator.controller.keeping import keep_best, refuse_shadow
     from orchestrator.controller.neighbours import refuse_neighbours
     from orchestrator.controller.opening import make_ready
     from orchestrator.controller.resume import recall
 
+    wants_best = request.keep_best or prepared.playbook.at_end == "best"
+    if wants_best:
+        refuse_shadow(session)
     prefix = name_prefix(prepared.token)
     history = History(request.state, clock=session.clock)
     book = Book(
@@ -172,6 +180,8 @@ def _carry_out(
             if any(trial.treatment is not None and trial.treatment.changes_files for trial in trials):
                 refuse_neighbours(session, yes=request.yes)
             campaign.carry_out(trials)
+            if wants_best:
+                summary.kept = keep_best(session, book, prepared, best_of(campaign.findings))
     finally:
         summary.findings = campaign.findings
         for context in prepared.playbook.contexts:
@@ -200,7 +210,7 @@ def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) ->
             error = not_clean(session, prepared.ledger, proof)
             session.hang_up()
             raise error
-        summary.host_state = "clean"
+        summary.host_state = "kept" if proof["kept"] else "clean"
         session.close()
 
 

@@ -34,6 +34,7 @@ class Verification:
     clean: bool = True
     digest: str | None = None
     found_digest: str | None = None
+    kept: str | None = None
     differences: list[Mapping[str, Any]] = field(default_factory=list)
     things: list[Thing] = field(default_factory=list)
     held: list[dict[str, Any]] = field(default_factory=list)
@@ -89,6 +90,8 @@ def _prove(
     reply = session.open_tree()
     try:
         done.pending = bool(reply.get("open") or reply.get("launch") or reply.get("shadow"))
+        record = place.ledger.host(place.host_name)
+        done.kept = (record.kept if record else None) or ", ".join(reply["kept"]) if reply["kept"] else None
         report = (reply.get("open") or {}).get("report") or []
         done.held = [file.as_json() for file in read_held(session, place.ledger, report)]
         if not survey["found"]:
@@ -121,7 +124,9 @@ def _look_around(
     asked = {"commands": [memory_command(session.host.gpu_tool)]}
     memory = parse_memory(session.connection.call("run", asked)) if session.facts.gpus else {}
     runs = survey.get("runs", [])
+    kept = [Thing("kept configuration", State.NOTED, f"left there on purpose: {done.kept}")] if done.kept else []
     done.things = [
+        *kept,
         *cleanliness.judge_tree(proof, done.pending, layout.source, guarded),
         cleanliness.judge_site(cleanliness.decode_files(contents), survey["state_dir"]),
         *cleanliness.judge_survey(survey),
@@ -144,7 +149,9 @@ def _explain(place: Place, session: HostSession, done: Verification) -> None:
     reply = session.connection.call("read", {"paths": wanted, "max_bytes": _READ_LIMIT}, timeout_s=120.0)
     now = cleanliness.decode_files(reply)
     for path in ours:
-        done.residue.append(cleanliness.describe_residue(path, found.get(path), patched.get(path), now.get(path))[1])
+        is_kept = done.kept is not None and path in patched and now.get(path) == patched[path]
+        said = cleanliness.describe_residue(path, found.get(path), patched.get(path), now.get(path))[1]
+        done.residue.append(f"{path}: as it is kept" if is_kept else said)
     for difference in done.differences:
         path, was = difference["path"], difference["found"]
         if path not in wanted:

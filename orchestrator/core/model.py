@@ -361,6 +361,9 @@ class Playbook(Model):
     workload: Workload = Field(default_factory=Workload, description="what is sent to the server")
     measure: Measure = Field(default_factory=Measure, description="what decides")
     lease: Duration = Field(600.0, description="after so long without us the guard on the host reverts everything")
+    at_end: Literal["found", "baseline", "best"] = Field(
+        "found", description="files as found; `baseline` is the same; `best`: those of the largest proven gain stay"
+    )
     contexts: dict[Name, Context] = Field(
         default_factory=lambda: {"plain": Context()}, description="name → variation of the target"
     )
