@@ -86,7 +86,7 @@ class Launched:
             self.dialogue.fail(str(reply["state"]), reply["facts"])
 
     def stream(self) -> None:
-        workload = Workload(prompt_tokens=16, output_tokens=3000)
+        workload = Workload(prompt_tokens=16, output_tokens=450)
         spec = engine_for(self.target).decode_spec(self.target, workload, Measure(repetitions=1), "x")
         request = {"launch_id": self.plan.launch_id, "spec": {**spec, "stall_s": 60.0}}
         reply = self.dialogue.ask("decode", request, timeout_s=600.0)

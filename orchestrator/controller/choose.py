@@ -11,6 +11,7 @@ from orchestrator.controller.campaign import Trial
 from orchestrator.controller.preconditions import judge_words
 from orchestrator.controller.treatment import Treatment, build, paths_to_read
 from orchestrator.core import planning
+from orchestrator.core.links import kinds_between, unmet_links
 from orchestrator.core.records import Verdict
 from orchestrator.errors import PatchConflict, Problem
 from orchestrator.serving.configuration import baseline_configuration
@@ -112,6 +113,8 @@ def unmet_requirements(
         requires = hypothesis.requires
         judged = planning.evaluate(known, packages=requires.packages, gpu_arch=requires.gpu_arch, files=requires.files)
         failed = [met.evidence for met in judged if not met.is_met]
+        links = unmet_links(requires.gpu_links, kinds_between(session.facts.links, session.target.gpus))
+        failed += [links] if links is not None else []
         if failed:
             unmet[hypothesis.id] = "; ".join(failed)
     return unmet
@@ -131,7 +134,13 @@ def build_all(
         needed = {p: found[p] for p in paths_to_read(hypothesis.changes, texts, layout)}
         try:
             treatments[hypothesis.id, context] = build(
-                hypothesis.changes, texts, layout, baseline, needed, marker=hypothesis.marker
+                hypothesis.changes,
+                texts,
+                layout,
+                baseline,
+                needed,
+                marker=hypothesis.marker,
+                caches=prepared.playbook.caches,
             )
         except PatchConflict as conflict:
             facts = {"hypothesis": hypothesis.id, "host": session.name}

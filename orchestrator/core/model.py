@@ -315,6 +315,9 @@ class Requires(Model):
         default_factory=dict, description="name → version condition such as '>=0.5.22,<0.6', or '*' for present"
     )
     gpu_arch: tuple[str, ...] = Field((), description="compute capabilities, such as '12.0'")
+    gpu_links: tuple[str, ...] = Field(
+        (), description="kinds of link between any two GPUs, as `nvidia-smi topo -m` names them; shell patterns"
+    )
     files: tuple[str, ...] = Field((), description="paths that must exist below the source tree's parent")
 
 
@@ -361,6 +364,9 @@ class Playbook(Model):
     workload: Workload = Field(default_factory=Workload, description="what is sent to the server")
     measure: Measure = Field(default_factory=Measure, description="what decides")
     lease: Duration = Field(600.0, description="after so long without us the guard on the host reverts everything")
+    caches: Literal["auto", "shared", "own"] = Field(
+        "auto", description="compile caches: own where a change can reach them, shared by all, or own for each change"
+    )
     at_end: Literal["found", "baseline", "best"] = Field(
         "found", description="files as found; `baseline` is the same; `best`: those of the largest proven gain stay"
     )
