@@ -304,6 +304,8 @@ class Session:
         env = {str(name): str(value) for name, value in request["env"].items()}
         env[processes.RUN_ID] = launch_id
         env["TMPDIR"] = tmp
+        for name in request.get("own_caches") or ():
+            env[str(name)] = os.path.join(tmp, "caches", str(name).lower())
         if request["pycache"]:
             env["PYTHONPYCACHEPREFIX"] = self.tree.pycache_dir
             env.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -179,8 +179,8 @@ class Arm:
             session.target, self._treatment.configuration, session.base_env, self._launch_id, cwd=session.cwd
         )
         site = self._treatment.configuration.site
-        own_caches = warmup.own_caches(session, self._treatment)
-        self.result.seen["own_caches"] = own_caches
+        caches = warmup.own_caches(session, self._treatment)
+        self.result.seen["own_caches"] = {"names": list(caches.names), "why": caches.why}
         request = {
             "launch_id": self._launch_id,
             "argv": list(plan.argv),
@@ -188,7 +188,7 @@ class Arm:
             "cwd": plan.cwd,
             "pycache": session.engine.package is not None,
             "grace_s": plan.grace_s,
-            "own_caches": own_caches,
+            "own_caches": list(caches.names),
             "site_b64": {name: base64.b64encode(data).decode("ascii") for name, data in site.items()},
         }
         session.idle_proved_at = float("-inf")  # from here on the memory is taken again

@@ -14,6 +14,7 @@ from orchestrator.controller.narration import Costs, Narrator, Silent
 from orchestrator.controller.neighbours import advice_for
 from orchestrator.controller.opening import facts_of_changes, named_facts, packages_of
 from orchestrator.controller.prepare import Prepared, prepare, prepare_session
+from orchestrator.controller.warmup import own_caches
 from orchestrator.core import patching
 from orchestrator.core.secrets import mask_words
 from orchestrator.serving.engine import plan_launch
@@ -116,7 +117,7 @@ def _draw(
         diff=diff,
         command=shlex.join(words),
         environment=tuple(_settings(treatment)),
-        remarks=treatment.remarks,
+        remarks=(*treatment.remarks, own_caches(session, treatment).why),
     )
 
 

@@ -141,7 +141,15 @@ def rebuild(session: HostSession, prepared: Prepared, left: Left) -> Treatment:
     for path in paths:
         if path in kept:
             found[path] = ledger.read_artifact(images[path].id) if path in images else None
-    return build(hypothesis.changes, texts, layout, configuration, found, marker=hypothesis.marker)
+    return build(
+        hypothesis.changes,
+        texts,
+        layout,
+        configuration,
+        found,
+        marker=hypothesis.marker,
+        caches=prepared.playbook.caches,
+    )
 
 
 def hypothesis_of(prepared: Prepared, experiment: ExperimentRecord) -> Hypothesis:

@@ -23,6 +23,7 @@ from orchestrator.core.model import (
     SitecustomizeChange,
     change_kind,
 )
+from orchestrator.serving.caches import Policy
 from orchestrator.serving.configuration import Configuration
 from orchestrator.serving.treatment import Expectation
 
@@ -74,6 +75,7 @@ class Treatment:
     changed_paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     changed_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    caches: Policy = "auto"
 
     @property
     def changes_files(self) -> bool:
@@ -99,6 +101,7 @@ def build(
     found: Mapping[str, bytes | None],
     *,
     marker: str | None = None,
+    caches: Policy = "auto",
 ) -> Treatment:
     """Plan every change in memory against the bytes found. Raises `PatchConflict` when one does not fit.
 
@@ -122,6 +125,7 @@ def build(
         changed_paths=_changed_paths(changes, texts, layout),
         changed_names=_changed_names(changes),
         remarks=_remarks(changes, layout),
+        caches=caches,
     )
 
 

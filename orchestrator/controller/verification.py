@@ -113,7 +113,7 @@ def _look_around(
     caches = [place.format(user=session.hello.get("user", "")) for place in cleanliness.CACHE_PLACES]
     home = str(session.hello.get("home") or "")
     caches = [place.replace("~", home, 1) for place in caches]
-    own = [f"{survey['state_dir']}/runs/*/caches"] if survey["state_dir"] else []
+    own = [f"{one['path']}/caches" for one in survey["tmp"] if one["ours"]]
     globbed = session.connection.call("glob", {"patterns": [*patterns, *caches, *own]})
     site_files = [p for pattern in patterns for p in globbed[pattern]]
     if facts.sitecustomize:

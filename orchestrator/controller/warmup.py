@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.controller.dialogue import ArmFailed, Dialogue
 from orchestrator.core.records import LaunchOutcome
 from orchestrator.errors import Unreachable
-from orchestrator.serving.caches import caches_of
+from orchestrator.serving import caches
 from orchestrator.serving.http import get, json_body
 from orchestrator.serving.warm import capacity_of, capacity_problem, long_prompt_tokens
 
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from orchestrator.serving.engine import LaunchPlan
 
 
-def own_caches(session: HostSession, treatment: Treatment) -> list[str]:
+def own_caches(session: HostSession, treatment: Treatment) -> caches.Choice:
     """Variables of compiled caches that this launch does not share; what the treatment sets itself stays as it is."""
-    names = caches_of(
+    asked = treatment.expectation
+    return caches.choose(
+        treatment.caches,
         files={edit.path: edit.after for edit in treatment.files},
-        flags=treatment.expectation.flags,
+        flags=asked.flags,
+        env=[*asked.environ, *asked.python_environ],
         configured=treatment.configuration.flags,
         engine=session.engine.name,
     )
-    return [name for name in names if name not in treatment.expectation.environ]
 
 
 def await_ready(session: HostSession, dialogue: Dialogue, plan: LaunchPlan, result: ArmResult) -> None:
