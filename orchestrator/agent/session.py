@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from orchestrator.agent import decode, ending, processes, ready, stacks, sweeping
+from orchestrator.agent import decode, ending, escape, processes, ready, stacks, sweeping
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardlink import GuardLink
@@ -40,6 +40,7 @@ class Session:
         self._fs = Fs()
         self._guarded = [str(path) for path in request["guarded"]]
         self._shadow = shadow_of(self._fs, request)
+        self._escape = [str(word) for word in request.get("escape") or ()]
         self.tree = Tree.open(
             self._fs,
             self._shadow.home if self._shadow is not None else str(request["root"]),
@@ -131,11 +132,21 @@ class Session:
             if self._link is None or not self._link.is_alive:
                 params = {"root": self.tree.root, "guarded": self._guarded, "state_dir": self.tree.state_dir}
                 if not self._connect_guard():
-                    self._nursery.start_guard(params)
+                    started = self._nursery.start_guard(params)
+                    if self._escape:
+                        self._free_guard(started)
                     if not self._connect_guard():
                         raise AgentError("refused", "the guard ended at once", {"log": LOG}, "nothing was changed")
             assert self._link is not None
             return self._link
+
+    def _free_guard(self, guard: Identity) -> None:
+        """Out of the login's scope, or not at all: a guard that ends with the connection guards nothing."""
+        try:
+            escape.leave_login(guard.pid, self._escape)
+        except AgentError:
+            ending.kill_and_wait(guard, self._boot, _AGENT_S)
+            raise
 
     def _take_exit(self, end: Dict[str, Any]) -> None:
         with self._lock:

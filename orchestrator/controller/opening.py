@@ -10,6 +10,8 @@ from orchestrator.controller.changesets import change_facts
 from orchestrator.controller.claims import resources_of
 from orchestrator.controller.session import refuse_read_only
 from orchestrator.controller.threeway import recover_or_report
+from orchestrator.errors import Refused
+from orchestrator.hosts.logout import Escape, Way, hint_for, logout_commands, plan_escape
 
 if TYPE_CHECKING:
     from orchestrator.controller.prepare import Prepared
@@ -37,7 +39,9 @@ class Opened:
     adoptable: Adoptable | None = None
 
 
-def open_host(session: HostSession, prepared: Prepared, run: RunRecord, *, resume: bool = False) -> Opened:
+def open_host(
+    session: HostSession, prepared: Prepared, run: RunRecord, *, resume: bool = False, yes: bool = False
+) -> Opened:
     """Raises `Busy` when somebody holds the host, `Dirty` when an earlier run's remains cannot be put back.
 
     With `resume` a server that the run has left is kept where it can be gone on with; the snapshot is then that run's.
@@ -46,10 +50,14 @@ def open_host(session: HostSession, prepared: Prepared, run: RunRecord, *, resum
     _timed(session, "connect", session.connect, str(session.host.route))
     patterns = list(session.host.gpu_devices)
     devices = session.connection.submit("glob", {"patterns": patterns})
+    user = str(session.hello["user"])
+    logout = session.connection.submit("run", {"commands": logout_commands(user)})
     _timed(session, "probe", lambda: session.probe(packages_of(prepared.playbook)))
     there = [path for pattern in patterns for path in devices.result(60.0)[pattern]]
     wanted = resources_of(there, session.target.gpus, session.target.port)
-    reply = _timed(session, "open", lambda: session.open_tree(wanted))
+    escape = plan_escape(logout.result(60.0), user, int(session.hello["uid"]))
+    refuse_mortal_guard(session, escape, yes=yes)
+    reply = _timed(session, "open", lambda: session.open_tree(wanted, escape.argv))
     adoptable = _adopt_or_say(session, prepared, run, reply) if resume else None
     if adoptable is None:
         recover_remains(session, reply, prepared.ledger, run.id)
@@ -60,6 +68,16 @@ def open_host(session: HostSession, prepared: Prepared, run: RunRecord, *, resum
     fingerprint = {**fingerprint_of(session.facts), "source_digest": digest}
     facts = {**named_facts(session), **facts_of_changes(prepared)}
     return Opened(prepared.ledger.fingerprint(session.name, fingerprint), facts, adoptable)
+
+
+def refuse_mortal_guard(session: HostSession, escape: Escape, *, yes: bool) -> None:
+    """A guard that ends with our login puts nothing back: not without a person's word."""
+    if escape.way is not Way.NONE:
+        return
+    if not yes:
+        hint = f"{hint_for(str(session.hello['user']))}; or go on without a guard that outlives us with --yes"
+        raise Refused(f"{session.name}: {escape.why}", hint=hint)
+    session.narrator.warn(f"{session.name}: {escape.why}; a lost connection is put back by the next one only")
 
 
 def make_ready(session: HostSession) -> str:

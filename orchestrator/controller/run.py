@@ -97,7 +97,7 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
     state: RunState = "failed"
     try:
         try:
-            opened = open_host(session, prepared, run_row, resume=request.resume)
+            opened = open_host(session, prepared, run_row, resume=request.resume, yes=request.yes)
             state = "interrupted"
             _carry_out(request, prepared, session, opened, run_row, summary)
             state = "done"

@@ -147,10 +147,11 @@ class HostSession:
             is_site_ours_to_edit=facts.is_sitecustomize_inside_environment,
         )
 
-    def open_tree(self, resources: Iterable[str] = ()) -> dict[str, Any]:
-        """Take the lease, and claim `resources`. Raises `Busy` when somebody else holds one of them."""
+    def open_tree(self, resources: Iterable[str] = (), escape: Iterable[str] = ()) -> dict[str, Any]:
+        """Take the lease, and claim `resources`. Raises `Busy` when somebody else holds one of them. `escape`: the
+        command that takes a guard out of our login."""
         request = self._open_request(self.guarded_paths())
-        request["resources"] = list(resources)
+        request["resources"], request["escape"] = list(resources), list(escape)
         reply = self.connection.call("open", request)
         if self.target.tree == "shadow":
             self._layout = in_shadow(self.layout, str(reply["root"]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +11,7 @@ from typing import Any
 from orchestrator.core.model import Target
 from orchestrator.core.neighbours import SUGGESTION, advise, as_neighbours
 from orchestrator.hosts.facts import Facts
+from orchestrator.hosts.logout import Way, hint_for, logout_commands, plan_escape
 
 _SHM = "/dev/shm"  # noqa: S108 - its size is the question
 _SHM_KIB = 1 << 20  # NCCL and torch's loaders: below 1 GiB they fail with several ranks
@@ -44,13 +44,12 @@ class Step:
 def check_commands(target: Target, user: str) -> list[dict[str, Any]]:
     """Requests for the agent's `run`. They look, and change nothing."""
     commands = {
-        "logind": ["loginctl", "show-user"],
-        "linger": ["loginctl", "show-user", user, "-p", "Linger"],
         "writable": ["test", "-w", target.source or "."],
         "source_type": ["stat", "-f", "-c", "%T", target.source or "."],
         "model": ["test", "-e", target.model or "/"],
     }
-    return [{"name": name, "argv": argv, "timeout_s": _TIMEOUT_S} for name, argv in commands.items()]
+    looks = [{"name": name, "argv": argv, "timeout_s": _TIMEOUT_S} for name, argv in commands.items()]
+    return [*looks, *logout_commands(user)]
 
 
 def judge_interpreter(facts: Facts, target: Target, engine_package: str | None) -> Iterator[Step]:
@@ -181,23 +180,7 @@ def judge_limits(facts: Facts) -> Iterator[Step]:
 
 def judge_logind(outputs: Mapping[str, Mapping[str, Any]], user: str, uid: int) -> Step:
     """Whether a server outlives our login: systemd-logind may end everything a user left behind."""
-    manager = outputs["logind"]
-    if manager.get("error") or manager["rc"] != 0:
-        return Step("logout", State.OK, "no systemd-logind that could end processes at logout")
-    kills = _value("KillUserProcesses", manager["stdout"]) == "yes"
-    spared = _value("KillExcludeUsers", manager["stdout"]).split()
-    if not kills or user in spared or (uid == 0 and not spared):
-        return Step("logout", State.OK, "processes stay when we log out")
-    if _value("Linger", outputs["linger"]["stdout"]) == "yes":
-        return Step("logout", State.OK, "the user lingers: processes stay when we log out")
-    return Step(
-        "logout",
-        State.FAIL,
-        "systemd-logind ends this user's processes at logout (KillUserProcesses=yes), guard and server too",
-        f"run `loginctl enable-linger {user}` there",
-    )
-
-
-def _value(name: str, text: str) -> str:
-    found = re.search(rf"(?m)^{name}=(.*)$", text)
-    return found[1].strip() if found else ""
+    escape = plan_escape(outputs, user, uid)
+    if escape.way is Way.NONE:
+        return Step("logout", State.FAIL, escape.why, hint_for(user))
+    return Step("logout", State.OK, escape.why)
