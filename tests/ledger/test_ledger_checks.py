@@ -36,7 +36,8 @@ PLANTED = [
     ("UPDATE experiment SET verdict = 'fine' WHERE id = 1", "experiment #1 has an unknown verdict, fine"),
     ("UPDATE experiment SET state = 'aborted' WHERE id = 1", "experiment #1 was aborted, and its verdict is improved"),
     (
-        "INSERT INTO host (name, state, reason, since) VALUES ('gpu2', 'clean', '', ''); UPDATE experiment SET host = 'gpu2' WHERE id = 1",
+        "INSERT INTO host (name, state, reason, since) VALUES ('gpu2', 'clean', '', ''); "
+        "UPDATE experiment SET host = 'gpu2' WHERE id = 1",
         "experiment #1 has another campaign or host than its run",
     ),
     ("UPDATE run SET state = 'done'", "experiment #2 still runs, but its run #1 has ended (done)"),
