@@ -216,7 +216,7 @@ def observe(it: Launched, fault: Fault, patched: set[str], before: set[Path]) ->
     stopped = it.connection.call("stop", {"launch_id": it.plan.launch_id, "grace_s": 0.0}, timeout_s=120.0)
     code = by_itself["exit_code"] if by_itself is not None else None
     found = diagnose(it.watch.text, exit_code=code, changed_paths={"patch:1": tuple(patched)} if patched else {})
-    cause = found.cause_line if found.outcome == "failed" and found.cause_line else reason
+    cause = it.watch.cause_of(found) or reason
     time.sleep(LATER_S)  # whoever was missed shows now
     began_at = harm_of(it, found.cause_line, outcome)
     declared_at = min(t for t in (it.lost_at, ended_at) if t is not None)

@@ -191,7 +191,7 @@ class Arm:
             "own_caches": list(caches.names),
             "site_b64": {name: base64.b64encode(data).decode("ascii") for name, data in site.items()},
         }
-        session.idle_proved_at = float("-inf")  # from here on the memory is taken again
+        session.idle_proved_at = float("-inf")  # from here on the memory may be taken
         self._book.start_launch(plan.argv)
         with self._book.intent("launch", {"argv": list(plan.argv), "env": sorted(plan.env)}) as settle:
             reply = session.call("launch", request)
@@ -202,6 +202,7 @@ class Arm:
     def _take(self, plan: LaunchPlan, reply: Mapping[str, Any]) -> None:
         """The plan as it is in force, and what its interpreter says of the treatment."""
         session = self._session
+        session.idle_proved_at = float("-inf")
         if reply["first"]:
             path = ":".join(filter(None, [*reply["first"], plan.env.get("PYTHONPATH", "")]))
             plan = LaunchPlan(
@@ -345,8 +346,7 @@ class Arm:
             changed_paths=treatment.changed_paths,
             changed_names=treatment.changed_names,
         )
-        if self.result.diagnosis.outcome == "failed" and self.result.diagnosis.cause_line:
-            self.result.reason = self.result.diagnosis.cause_line
+        self.result.reason = self._watch.cause_of(self.result.diagnosis) or self.result.reason
 
 
 _BEYOND_GRACE = frozenset({LaunchOutcome.hung, LaunchOutcome.stranger})

@@ -100,9 +100,31 @@ class Dialogue:
         if watch.is_lost:
             state = "exited"  # a dying server's socket belongs to nobody for a moment, and looks like a stranger's
         outcome = _OUTCOMES.get(state, LaunchOutcome.exited)
-        detail = watch.fatal or ", ".join(f"{k} {v}" for k, v in facts.items() if k not in _LONG)
+        detail = watch.fatal or sentence_of(state, facts)
         phase = f" in phase {watch.phase}" if watch.phase is not None and state in ("hung", "timeout") else ""
         raise ArmFailed(outcome, f"{state}{phase}: {detail}" if detail else state + phase)
+
+
+def sentence_of(state: str, facts: Mapping[str, Any]) -> str:
+    """The agent's facts on how a server did not come up, in words. Pure."""
+    known = {name: value for name, value in facts.items() if name not in _LONG and value not in (None, "")}
+    last = known.pop("last_line", None)
+    said = [f"last line: {last}"] if last else []
+    if state == "stranger":
+        owner = (
+            f"pid {known['pid']} of {known.get('user', '?')}"
+            if "pid" in known
+            else f"somebody: {known.get('why', 'not seen')}"
+        )
+        age = f", for {known['age_s']:.0f} s" if "age_s" in known else ""
+        words = f": {' '.join(known['cmdline'])[:200]}" if known.get("cmdline") else ""
+        return f"port {known.get('port')} belongs to {owner}{age}{words}"
+    if state == "exited" and "after_s" in known:
+        how = f"signal {known['signal']}" if "signal" in known else f"exit code {known.get('exit_code', 'unknown')}"
+        return "; ".join([f"{how} after {known['after_s']:.1f} s", *said])
+    if "stalled_s" in known:
+        known = {"no progress for": f"{known.pop('stalled_s'):.0f} s", **known}
+    return "; ".join([", ".join(f"{name} {value}" for name, value in known.items()), *said]).strip("; ")
 
 
 _LONG = frozenset({"processes", "py_spy"})

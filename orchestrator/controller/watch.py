@@ -6,11 +6,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrator.core.diagnosis import LiveWatch
+from orchestrator.core.diagnosis import Diagnosis, LiveWatch
 
 FATAL_GRACE_S = 0.8
 """A fatal line is waited out this long for the process to end and the log to be complete; some servers linger for a
 minute after it."""
+
+
+_VICTIMS = frozenset({"peer_died", "worker_died_silently"})
+"""What the others say of a rank that is gone."""
 
 
 class ServerWatch:
@@ -28,6 +32,7 @@ class ServerWatch:
         self._evidence: int | None = None
         self.exit: Mapping[str, Any] | None = None
         self.fatal: str | None = None
+        self.ended_rank: str | None = None
         self.wake = threading.Event()
         self.is_ending = False
         self._lost = threading.Event()
@@ -45,7 +50,9 @@ class ServerWatch:
             self.exit = data
             self._lose(_ended(data))
         elif event == "rank_exit":
-            self._fail(f"{data.get('title', 'a rank')} (pid {data.get('pid')}) ended")
+            sentence = f"{data.get('title', 'a rank')} (pid {data.get('pid')}) ended"
+            self.ended_rank = self.ended_rank or sentence
+            self._fail(sentence)
 
     @property
     def is_lost(self) -> bool:
@@ -64,6 +71,15 @@ class ServerWatch:
     def end_record(self) -> None:
         """What is logged from now on follows from our own stop, and says nothing of a cause."""
         self._evidence = len(self.lines)
+
+    def cause_of(self, diagnosis: Diagnosis) -> str | None:
+        """Why the server failed, None where nothing shows it. Of a rank that ended without a word the log holds only
+        the complaints of those that talked to it."""
+        if diagnosis.outcome != "failed" or not diagnosis.cause_line:
+            return None
+        if diagnosis.category in _VICTIMS and self.ended_rank is not None:
+            return f"{self.ended_rank} without a word; then: {diagnosis.cause_line}"
+        return diagnosis.cause_line
 
     def await_loss(self, timeout_s: float) -> bool:
         """Whether the server is lost now or within `timeout_s`."""

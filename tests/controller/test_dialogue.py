@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestrator.controller.clock import SystemClock
-from orchestrator.controller.dialogue import ArmFailed, Dialogue
+from orchestrator.controller.dialogue import ArmFailed, Dialogue, sentence_of
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.watch import ServerWatch
 from orchestrator.core.model import Route
@@ -108,3 +108,48 @@ def test_silence_is_a_hang_with_its_stacks(launched: tuple[Connection, ServerWat
         dialogue.fall_silent(silent.value, {"path": "/x"})
     assert caught.value.outcome is LaunchOutcome.hung and "/x" in caught.value.reason
     assert connection.call("stacks", {"launch_id": "l1"})["processes"]
+
+
+@pytest.mark.parametrize(
+    ("state", "facts", "sentence"),
+    [
+        (
+            "stranger",
+            {
+                "address": "127.0.0.1",
+                "port": 30000,
+                "pid": 7,
+                "cmdline": ["python", "-m", "x"],
+                "age_s": 90.2,
+                "user": "eve",
+            },
+            "port 30000 belongs to pid 7 of eve, for 90 s: python -m x",
+        ),
+        (
+            "stranger",
+            {"address": "0.0.0.0", "port": 30000, "pid": None, "why": "its owner is not visible to us"},
+            "port 30000 belongs to somebody: its owner is not visible to us",
+        ),
+        (
+            "exited",
+            {"exit_code": -9, "signal": 9, "after_s": 10.04, "last_line": "Load weight begin"},
+            "signal 9 after 10.0 s; last line: Load weight begin",
+        ),
+        ("exited", {"exit_code": 0, "signal": None, "after_s": 3.0, "last_line": ""}, "exit code 0 after 3.0 s"),
+        (
+            "hung",
+            {
+                "seen": "/health answers 503",
+                "stalled_s": 20.05,
+                "last_line": "x",
+                "processes": [{"pid": 1}],
+                "py_spy": None,
+            },
+            "no progress for 20 s, seen /health answers 503; last line: x",
+        ),
+        ("wrong_server", {"key": "weight_version", "found": "old"}, "key weight_version, found old"),
+    ],
+)
+def test_each_end_of_a_start_is_said_in_words(state: str, facts: dict[str, Any], sentence: str) -> None:
+    """What a person reads as the cause where the log shows none."""
+    assert sentence_of(state, facts) == sentence
