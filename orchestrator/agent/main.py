@@ -171,24 +171,26 @@ class Agent:
         return {"processes": neighbours.find_neighbours(str(request["python"]), str(request["source"]), guard)}
 
     def _survey(self, request: Mapping[str, Any]) -> Dict[str, Any]:
-        return survey.survey(self._root_of(str(request["root"]), request), self._boot)
-
-    @staticmethod
-    def _root_of(root: str, request: Mapping[str, Any]) -> str:
-        """The tree that is opened for a request: the shadow's home, where one is asked for and there."""
-        shadow = shadow_of(Fs(), {**request, "root": root})
-        return shadow.home if shadow is not None and os.path.isdir(shadow.home) else root
+        root = str(request["root"])
+        shadow = shadow_of(Fs(), request)
+        if shadow is None:
+            return survey.survey(root, self._boot)
+        if not os.path.isdir(shadow.home):
+            return survey.nothing(root)
+        return survey.survey(shadow.home, self._boot)
 
     def _forget(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         if self._session is not None:
             raise AgentError("refused", "a tree is open on this connection", hint="close it first")
         removed = []
         if request.get("tree"):
-            root = self._root_of(str(request["tree"]), request)
-            removed += Tree.forget(Fs(), root)
-            if root != request["tree"]:  # the directory of ours that a copy was opened in
-                Fs().rmdir(root)
-                removed.append(root)
+            shadow = shadow_of(Fs(), {**request, "root": request["tree"]})
+            if shadow is None:
+                removed += Tree.forget(Fs(), str(request["tree"]))
+            elif os.path.isdir(shadow.home):
+                removed += Tree.forget(Fs(), shadow.home)
+                Fs().rmdir(shadow.home)
+                removed.append(shadow.home)
         left = self._cache.trees()
         if left and not request.get("tree"):
             raise AgentError("refused", "trees are still known here", {"trees": ", ".join(left)}, "forget each first")

@@ -25,7 +25,7 @@ def survey(root: str, boot: str) -> Dict[str, Any]:
     real, found = state.resolve_root(fs, root)
     home = state.find_state_dir(fs, real, found)
     if home is None:
-        return {"root": real, "state_dir": None, "tmp": _tmps([]), "shm": _shared_memory(set())}
+        return nothing(real)
     records = _records(fs, home)
     history = History(records)
     runs = list_runs(home)
@@ -58,6 +58,11 @@ def survey(root: str, boot: str) -> Dict[str, Any]:
         "tmp": _tmps(records),
         "shm": _shared_memory({inode for run in runs for inode in run.mapped()}),
     }
+
+
+def nothing(root: str) -> Dict[str, Any]:
+    """Of a tree for which nothing of ours was ever kept."""
+    return {"root": root, "state_dir": None, "tmp": _tmps([]), "shm": _shared_memory(set())}
 
 
 def _records(fs: Fs, home: str) -> Sequence[Record]:

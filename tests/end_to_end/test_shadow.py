@@ -145,6 +145,17 @@ def test_a_sitecustomize_change_runs_beside_the_found_file(shadow: Bench) -> Non
     assert after == before
 
 
+def test_a_shadow_is_judged_apart_from_the_tree_in_place(bench: Bench, tmp_path: Path) -> None:
+    """A run in place was there before: verify of the shadow does not take its manifest for its own."""
+    assert bench.run("run", str(bench.write_playbook([MARKER])))[0] == 0
+    inventory = bench.inventory()
+    inventory["targets"]["kimi-lab"] |= {"tree": "shadow", "shadow_dir": str(tmp_path / "copies")}
+    bench.write_inventory(inventory)
+    code, shown = bench.run("host", "verify", "lab", "--hosts", str(bench.lab.hosts_file))
+    assert code == 0, shown
+    assert bench.run("host", "forget", "lab", "--hosts", str(bench.lab.hosts_file))[0] == 0
+
+
 def test_forget_removes_all_that_a_shadow_kept(shadow: Bench, tmp_path: Path) -> None:
     assert shadow.run("run", str(shadow.write_playbook([MARKER])))[0] == 0
     assert shadow.run("host", "forget", "lab", "--hosts", str(shadow.lab.hosts_file))[0] == 0
