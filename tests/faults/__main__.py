@@ -202,7 +202,7 @@ def _tell(row: Row) -> None:
         flush=True,
     )
     for label, problem in row.failures[:10]:
-        print(f"  {label}\n    {problem[-700:]}", file=sys.stderr, flush=True)
+        print(f"  {label}\n    {problem[-300:]}", file=sys.stderr, flush=True)
     for label in row.not_reached[:5]:
         print(f"  not reached: {label[:300]}", file=sys.stderr, flush=True)
 

@@ -149,6 +149,8 @@ def second_controller(base: Path, state: str, first_is: str) -> Verdict:
     for name in STATES[: STATES.index(state) + 1]:
         getattr(story, name)()
     verdict = Verdict()
+    if first_is == "dead":
+        first.kill()  # the lock is free: the lease alone must hold the second one back
     second = Agent(base)
     try:
         second.call("open", **scene.open_request(token="second"))
@@ -158,8 +160,11 @@ def second_controller(base: Path, state: str, first_is: str) -> Verdict:
             verdict.lies.append(f"the second one was not told who holds the tree: {error}")
     finally:
         second.kill()
+    if first_is == "dead":
+        first = Agent(base)
+        first.call("open", **scene.open_request())
     first.call("beat", lease_s=0.3)
-    if first_is == "killed":
+    if first_is != "late":
         first.kill()
     lease = lease_of(scene)
     assert lease is not None
@@ -215,6 +220,6 @@ def second_cases() -> list[Case]:
     turned = [
         Case(f"second controller after {state}, first {what}", second_controller, (state, what))
         for state in STATES
-        for what in ("killed", "late")
+        for what in ("killed", "dead", "late")
     ]
     return turned + [Case(f"race of four, {number}", race) for number in range(5)]

@@ -77,6 +77,17 @@ if os.fork() == 0:
     os.execve(sys.executable, [sys.executable, '-I', '-S', '-c', 'import time; time.sleep(600) # ' + sys.argv[1]], {})
 door = listen(); say(); idle()
 """,
+    "leaves a hidden worker when it is asked to end": """
+def hide(*_):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            program = 'import time; time.sleep(600) # ' + sys.argv[1]
+            os.execve(sys.executable, [sys.executable, '-I', '-S', '-c', program], {})
+    os._exit(0)
+signal.signal(signal.SIGTERM, hide)
+door = listen(); say(); idle()
+""",
     "is stopped": "door = listen(); say(); os.kill(os.getpid(), signal.SIGSTOP); idle()",
     "exits early": "say(); sys.exit(3)",
     "crashes": "say(); os.abort()",

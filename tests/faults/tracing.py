@@ -1,7 +1,8 @@
 """Which system calls one thread makes, and the same run again with one of them killed or failing: strace.
 
 strace attaches to a single thread, so a call is addressed by its name and its number among the calls of that name on
-that thread. Calls of `openat` are counted by path, since how often /proc is read depends on the machine.
+that thread. Calls of `openat` are counted by path, since how often /proc is read depends on the machine, and so are
+those of `write` to files: others are answers to the controller, and a disk that fails for ever does not break a pipe.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True)
 class Point:
-    """The `number`-th call of this name, of this path for `openat`; `counts` are the calls of each name before it."""
+    """The `number`-th call of this name, of this path for `openat` and for `write` to a file; `counts` are the calls of
+    each name before it."""
 
     call: str
     number: int
@@ -51,7 +53,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Fault:
-    """`what`: KILL, STOP or the name of an error; `for_ever`: from this call on, for every call that changes files."""
+    """`what`: KILL, STOP or the name of an error. `for_ever`: from this call on, all calls that change files; for a
+    point with a path for all calls of that name on that path."""
 
     point: Point
     what: str
@@ -66,13 +69,11 @@ class Fault:
         if point.path is not None:
             when = f"{point.number}{'+' if self.for_ever else ''}"
             path = _put_in(point.path, base)
-            return ["-P", path, "-e", "trace=openat", "-e", f"inject=openat:{effect}:when={when}"]
+            return ["-P", path, "-e", f"trace={point.call}", "-e", f"inject={point.call}:{effect}:when={when}"]
         if not self.for_ever:
             return ["-e", f"trace={point.call}", "-e", f"inject={point.call}:{effect}:when={point.number}"]
         before = dict(point.counts)
         calls = [call for call in FILE_CALLS if call not in ("openat", "write")]
-        if point.call not in calls:
-            calls.append(point.call)
         words = ["-e", "trace=" + ",".join(f"?{call}" for call in calls)]
         for call in calls:
             first = point.number if call == point.call else before.get(call, 0) + 1
@@ -129,6 +130,7 @@ def parse_points(text: str, base: Path) -> list[Point]:
     met in another."""
     counts: Counter[str] = Counter()
     opened: Counter[str] = Counter()
+    written: Counter[str] = Counter()
     points = []
     for line in text.splitlines():
         found = _LINE.match(line)
@@ -136,6 +138,12 @@ def parse_points(text: str, base: Path) -> list[Point]:
             continue
         call, rest = found["call"], found["rest"]
         shown = _shorten(rest, base)
+        if call == "write" and rest.partition("<")[2].startswith("/") and not _is_memory(rest):
+            path = rest.partition("<")[2].partition(">")[0]
+            written[path] += 1
+            points.append(Point(call, written[path], _take_out(path, base), shown, True, tuple(counts.items())))
+            counts[call] += 1
+            continue
         if call == "openat":
             path = _path_of(rest)
             opened[path] += 1
