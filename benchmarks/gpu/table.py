@@ -215,7 +215,10 @@ def early_kill(bench: Bench, command: Command, since: float, *, with_guard: bool
         time.sleep(max(0.0, wait))
         alive = [s for s in bench.watch.living(since) if s.key in family]
         pids = {pid for pid, _ in family}
-        took = sorted(pids & bench.watch.holders_between(kill_at, recovered_at + ORPHAN_WATCH_S))
+        too_early = sorted(pids & bench.watch.holders_between(kill_at, recovered_at))
+        if too_early:
+            row.notes.append(f"took memory before recover came: {too_early}")
+        took = sorted(pids & bench.watch.holders_between(recovered_at, recovered_at + ORPHAN_WATCH_S))
         row.outcome = "ended for good" if not alive and not took else "an orphan came back"
         row.notes.append(
             f"for {ORPHAN_WATCH_S:.0f} s no orphan took GPU memory" if not took else f"took memory: {took}"
