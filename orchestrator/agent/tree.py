@@ -13,11 +13,11 @@ from orchestrator.agent.claims import Claims
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.identity import xattrs_digest
+from orchestrator.agent.lasting import Lasting
 from orchestrator.agent.lease import Lease, LeaseFile, busy, own_start_ticks, read_lease
-from orchestrator.agent.manifest import Manifest
 from orchestrator.agent.preflight import Place, is_below
 from orchestrator.agent.proof import Proof
-from orchestrator.agent.shadow import Shadow, differing, make_copy, make_home, remove_copy
+from orchestrator.agent.shadow import Shadow, make_home
 from orchestrator.agent.taking import PATIENCE_S, is_held_error, take_lock, take_lock_as_guard
 
 _GUARD_LEASE_S = 600.0
@@ -28,7 +28,7 @@ def boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Tree:
+class Tree(Lasting):
     """An open tree. Only its holder changes anything in it; made by `open` or `for_guard`."""
 
     def __init__(
@@ -252,11 +252,6 @@ class Tree:
         """CLOCK_BOOTTIME in seconds at which the lease ends."""
         return self._lease.deadline_s
 
-    @property
-    def found(self) -> Optional[Manifest]:
-        """The manifest as found, or None before the first `snapshot`."""
-        return self._proof.found
-
     def fs_facts(self) -> Dict[str, Any]:
         """{exchange, type} of the file system of the tree, by trying with two files of ours."""
         one, other = (os.path.join(self._place.stage_dir, f"probe.{letter}") for letter in "ab")
@@ -290,10 +285,6 @@ class Tree:
         there = self._lease_file.read()
         if there is None or there.epoch != self.epoch or not self._lease.is_valid(self._lease.boot_id, self._clock()):
             raise busy(there, self._clock(), self._fs.now_ns() / 1e9)
-
-    def note(self, kind: str, data: Dict[str, Any]) -> int:
-        """Appends a record, durable on return, and returns its number; `failed` when the disk does not take it."""
-        return self._changes.note(kind, data)
 
     def open_launch(self) -> Optional[Dict[str, Any]]:
         """The last LAUNCH_INTENT or LAUNCHED without a STOPPED: its data with `kind` and `seq`."""
@@ -336,44 +327,6 @@ class Tree:
         self._settle_manifest()
         return result
 
-    def keep(self, txn: str) -> Dict[str, Any]:
-        """The applied transaction stays, beyond lease and guard: {txn, digest, files, …} of the tree as it is kept.
-
-        The originals remain parked and the manifest as found is put aside, so that `restore_kept` can bring both back.
-        """
-        self._fence()
-        if self.shadow is not None:
-            raise AgentError(
-                "refused", "a copy cannot be kept", {"txn": txn}, "`tree: in_place` keeps what was found best"
-            )
-        self._changes.refuse_unapplied(txn)
-        with os_errors("keep"):
-            self._proof.keep_original()
-            taken = self._proof.snapshot(with_open=True)
-        self._changes.keep(txn)  # killed before: the change is reverted, and the manifest as found comes back with it
-        return {"txn": txn, **taken}
-
-    def restore_kept(self) -> Dict[str, Any]:
-        """Takes back all that is kept, the last one first: {did: [sentence], state, report}; `held` as for a revert."""
-        self._fence()
-        did: List[str] = []
-        while self.kept():
-            self._changes.reopen()
-            result = self._changes.recover("a person took back what was kept")
-            did += result["did"]
-            if result["state"] != "clean":
-                return {**result, "did": did}
-        self._settle_manifest()
-        return {"state": "clean", "did": did, "report": []}
-
-    def _settle_manifest(self) -> None:
-        with os_errors("keep"):
-            self._proof.restore_original()
-
-    def kept(self) -> List[str]:
-        """Names of the transactions that stay, oldest first."""
-        return [str(one["intent"]["txn"]) for one in self._changes.history.kept]
-
     def recover_files(self, reason: str) -> Dict[str, Any]:
         """Undoes whatever is open: {state: clean or held, did: [sentence], report: [Held]}. Idempotent."""
         self._fence()
@@ -383,32 +336,6 @@ class Tree:
             self._settle_manifest()
         copy = self.drop_shadow() if result["state"] == "clean" and self.open_launch() is None else None
         return {**result, "did": [*result["did"], f"removed the copy {copy}"]} if copy else result
-
-    # -- the copy, where the tree is a shadow --------------------------------------------------------------------------
-
-    def open_shadow(self) -> Optional[Dict[str, Any]]:
-        """{of, copy} of a copy that is there or half made, or None."""
-        return self._changes.history.shadow
-
-    def make_shadow(self) -> None:
-        """Copies the found package, unless that is done."""
-        shadow = self.shadow
-        if shadow is None or self.open_shadow() is not None:
-            return
-        with os_errors("shadow"):
-            self.note("SHADOW_INTENT", {"of": shadow.of, "copy": shadow.copy})
-            remove_copy(self._fs, shadow.home)
-            make_copy(self._fs, shadow)
-
-    def drop_shadow(self) -> Optional[str]:
-        """Takes the copy away and returns its path; None when there was none. Idempotent."""
-        there = self.open_shadow()
-        if there is None:
-            return None
-        with os_errors("shadow"):
-            remove_copy(self._fs, self.root)
-        self.note("SHADOW_REMOVED", {"copy": there["copy"]})
-        return str(there["copy"])
 
     def release(self, txn: str, choice: str, merged: Sequence[Mapping[str, Any]] = ()) -> Dict[str, Any]:
         """Ends a held transaction by a person's word: {txn, state: "released", kept: [path]}.
@@ -424,22 +351,6 @@ class Tree:
     def foresee_release(self, txn: str, choice: str) -> Dict[str, Any]:
         """What `release` would do, per file; changes nothing."""
         return self._changes.foresee_release(txn, choice)
-
-    def snapshot(self) -> Dict[str, Any]:
-        """Records the tree and the guarded paths as found: {digest, files, bytes, seconds}. A shadow is copied anew
-        before; `conflict` when what was found changed meanwhile."""
-        self._fence()
-        if self.shadow is not None:
-            self.drop_shadow()  # of an earlier run
-            self.make_shadow()
-        with os_errors("snapshot"):
-            taken = self._proof.snapshot()
-        there, found = self.open_shadow(), self.found
-        wrong = differing(found.entries, there) if there is not None and found is not None else []
-        if wrong:
-            self.drop_shadow()
-            raise AgentError("conflict", "the tree changed while it was copied", {"path": wrong[0]})
-        return taken
 
     def verify(self) -> Dict[str, Any]:
         """Compares with the manifest as found: {clean, digest, differences, seconds}; `refused` without a snapshot."""

@@ -10,6 +10,9 @@ import pytest
 from tests.end_to_end.conftest import Bench
 from tests.end_to_end.test_lab_run import MARKER, processes_of
 
+SURE = {"repetitions": 3, "launches": 3}
+"""More launches than the small campaigns have: a verdict that a busy machine does not turn."""
+
 FUSED = {"id": "fused", "changes": [{"patch": "patches/fused-all-reduce.patch"}]}
 
 
@@ -35,7 +38,7 @@ def test_the_winner_stays_and_is_taken_back_byte_for_byte(winning: Bench, how: s
     before = winning.tree()
     more = {"at_end": "best"} if how == "at_end" else {}
     words = ["--keep-best"] if how == "--keep-best" else []
-    code, summary = winning.run("run", str(winning.write_playbook([FUSED], **more)), *words)
+    code, summary = winning.run("run", str(winning.write_playbook([FUSED], measure=SURE, **more)), *words)
     assert code == 0, summary
     assert summary["host_state"] == "kept"
     assert summary["kept"]["hypothesis"] == "fused"
@@ -65,7 +68,7 @@ def test_the_winner_stays_and_is_taken_back_byte_for_byte(winning: Bench, how: s
 def test_a_later_run_works_on_top_and_leaves_what_is_kept(winning: Bench) -> None:
     """An experiment on a kept host: reverted to what is kept, which is still taken back as a whole."""
     before = winning.tree()
-    assert winning.run("run", str(winning.write_playbook([FUSED])), "--keep-best")[0] == 0
+    assert winning.run("run", str(winning.write_playbook([FUSED], measure=SURE)), "--keep-best")[0] == 0
     kept = winning.tree()
     code, summary = winning.run("run", str(winning.write_playbook([MARKER], campaign="later")))
     assert code == 0, summary
@@ -77,7 +80,7 @@ def test_a_later_run_works_on_top_and_leaves_what_is_kept(winning: Bench) -> Non
 
 def test_an_edit_of_a_kept_file_is_held_when_it_is_taken_back(winning: Bench) -> None:
     """Somebody edits it meanwhile: exit code 7 with the three versions, their bytes stay."""
-    code, summary = winning.run("run", str(winning.write_playbook([FUSED])), "--keep-best")
+    code, summary = winning.run("run", str(winning.write_playbook([FUSED], measure=SURE)), "--keep-best")
     assert code == 0, summary
     target = Path(summary["kept"]["files"][0])
     theirs = target.read_bytes() + b"# theirs\n"
