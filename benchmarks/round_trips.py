@@ -62,7 +62,7 @@ def changes(files: list[Path]) -> list[dict[str, object]]:
 
 def child(route: dict[str, object], root: Path) -> None:
     """One cold job, then pings and warm jobs on the same connection; prints one JSON object."""
-    import orchestrator.controller.run  # noqa: F401 - the libraries a real command loads
+    import orchestrator.controller.run  # the libraries a real command loads
     import orchestrator.ledger.store  # noqa: F401
     from orchestrator.core.model import Route
     from orchestrator.hosts import connect

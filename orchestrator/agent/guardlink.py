@@ -76,8 +76,8 @@ class GuardLink:
             ending.kill_and_wait(self.identity, self.identity.boot_id, SILENT_S)  # the reading thread sees its end
 
     def call(self, do: str, arguments: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-        """Raises what the guard answers, or `refused` when it does not: then it is ended, since it could still carry out
-        what nobody waits for any more."""
+        """Raises what the guard answers, or `refused` when it does not: then it is ended, since it could still carry
+        out what nobody waits for any more."""
         with self._lock:
             self._number += 1
             try:

@@ -83,7 +83,8 @@ class Exchange:
         import http.client
 
         try:
-            while not response.isclosed():  # since 3.11.8 and 3.12.2 a reply is closed with its last byte, the socket too
+            # Since 3.11.8 and 3.12.2 a reply is closed with its last byte, and the socket with it.
+            while not response.isclosed():
                 self._limit()
                 block = response.read1(65536)
                 if not block:
