@@ -13,7 +13,15 @@ from orchestrator.core.diagnosis.verdict import Case, judge
 from orchestrator.core.diagnosis.watch import LiveWatch, WatchEvent
 
 __all__ = [
-    "CATEGORIES", "Certainty", "Changes", "Diagnosis", "Evidence", "LiveWatch", "Outcome", "Phase", "WatchEvent",
+    "CATEGORIES",
+    "Certainty",
+    "Changes",
+    "Diagnosis",
+    "Evidence",
+    "LiveWatch",
+    "Outcome",
+    "Phase",
+    "WatchEvent",
     "diagnose",
 ]
 

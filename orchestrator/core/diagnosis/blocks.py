@@ -21,8 +21,10 @@ _FRAME_FILE = re.compile(r'File "([^"]+)", line (\d+)')
 _PYTHON_FRAME = re.compile(r'^\s+File "[^"]+", line \d+, in ')
 _EXIT_FRAMES = ("resource_tracker.py", "uvicorn/protocols/", "starlette/middleware/", "multiprocessing/util.py")
 _PYTHON_WARNING = re.compile(r"(?:^|:\d+: |\s)\w*Warning: ")
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Timeout|OutOfResources|Warning|Failure)"
-                        r"|[a-z_][\w.]*\.[A-Z]\w+|Exception|Timeout)(?:\(\w+\))?(?::|$)")
+_EXCEPTION = re.compile(
+    r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Timeout|OutOfResources|Warning|Failure)"
+    r"|[a-z_][\w.]*\.[A-Z]\w+|Exception|Timeout)(?:\(\w+\))?(?::|$)"
+)
 _NATIVE_CLOCKS = ("torch", "nccl", "glog", "trt_cpp")
 
 
@@ -162,15 +164,22 @@ class Scan:
     def _open_block(self, writer: _Writer, line: Line, headed: bool) -> Block:
         before = writer.last_chain if writer.chained else None
         writer.chained = False
-        noise = (before is not None and before.noise) or (
-            writer.noise and (headed or writer.just_headed or line.starts)
-        ) or writer.just_harmless
+        noise = (
+            (before is not None and before.noise)
+            or (writer.noise and (headed or writer.just_headed or line.starts))
+            or writer.just_harmless
+        )
         if before is None:
             self.chains += 1
         level = line.level or (writer.level if headed or writer.just_headed else "")
-        block = Block(self.chains if before is None else before.chain, 0 if before is None else before.link + 1,
-                      line.number, level, noise,
-                      *((line.stamp, line.clock) if line.stamp or before is None else (before.stamp, before.clock)))
+        block = Block(
+            self.chains if before is None else before.chain,
+            0 if before is None else before.link + 1,
+            line.number,
+            level,
+            noise,
+            *((line.stamp, line.clock) if line.stamp or before is None else (before.stamp, before.clock)),
+        )
         if noise:
             self.layout.noisy.add(line.number)
         self.blocks.append(block)
@@ -222,5 +231,4 @@ def arrange(lines: Sequence[Line], harmless: Collection[int]) -> Layout:
     for line in lines:
         scan.take(line)
     layout = scan.layout
-    return Layout(tuple(scan.blocks), layout.block, layout.zone, layout.level, layout.rank, layout.writer,
-                  layout.noisy)
+    return Layout(tuple(scan.blocks), layout.block, layout.zone, layout.level, layout.rank, layout.writer, layout.noisy)

@@ -12,11 +12,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 LEVELS = {
-    "T": "INFO", "D": "INFO", "I": "INFO", "V": "INFO", "N": "INFO",
-    "TRACE": "INFO", "DEBUG": "INFO", "INFO": "INFO", "NOTICE": "INFO", "VERBOSE": "INFO",
-    "W": "WARNING", "WARN": "WARNING", "WARNING": "WARNING",
-    "E": "ERROR", "F": "ERROR", "C": "ERROR",
-    "ERROR": "ERROR", "ERR": "ERROR", "FATAL": "ERROR", "CRITICAL": "ERROR",
+    "T": "INFO",
+    "D": "INFO",
+    "I": "INFO",
+    "V": "INFO",
+    "N": "INFO",
+    "TRACE": "INFO",
+    "DEBUG": "INFO",
+    "INFO": "INFO",
+    "NOTICE": "INFO",
+    "VERBOSE": "INFO",
+    "W": "WARNING",
+    "WARN": "WARNING",
+    "WARNING": "WARNING",
+    "E": "ERROR",
+    "F": "ERROR",
+    "C": "ERROR",
+    "ERROR": "ERROR",
+    "ERR": "ERROR",
+    "FATAL": "ERROR",
+    "CRITICAL": "ERROR",
     "INTERNAL_ERROR": "ERROR",
 }
 _LEVEL = r"TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|FATAL|CRITICAL"
@@ -59,16 +74,12 @@ _KUBECTL = re.compile(r"^\[pod/[^\]]+\] ")
 _MPI = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?")
 _TORCH_RANK = re.compile(r"^\[(?P<rank>(?:rank|default)\d+)\]:\s?")
 _TORCH = re.compile(r"^\[(?P<level>[EWIF])\d{3,4} (?P<stamp>\d\d:\d\d:\d\d\.\d+) (?P<place>[^\]]+)\] ")
-_TAG = re.compile(
-    r"^\((?P<tag>[A-Za-z_][\w:.\-]*|pid=\d+)(?P<rest>[ ,][^()]{0,120})?\)(?:\x20|$)"
-)
+_TAG = re.compile(r"^\((?P<tag>[A-Za-z_][\w:.\-]*|pid=\d+)(?P<rest>[ ,][^()]{0,120})?\)(?:\x20|$)")
 _VLLM = re.compile(
     rf"^(?P<level>{_LEVEL}) (?P<stamp>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\s+"
     r"(?:\[(?P<place>[\w./<>-]+:\d+)\]|(?P<place2>[\w./-]+:\d+)\]) ?"
 )
-_SGLANG = re.compile(
-    r"^\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<rank>(?: [A-Z][A-Z_]*\d+)*)\] "
-)
+_SGLANG = re.compile(r"^\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)(?P<rank>(?: [A-Z][A-Z_]*\d+)*)\] ")
 _LEVEL_PLACE = re.compile(rf"^(?P<level>{_LEVEL}) (?P<place>[\w./-]+:\d+): ")
 _UVICORN = re.compile(rf"^(?P<level>{_LEVEL}):\s+")
 _ROOT_LOGGER = re.compile(rf"^(?P<level>{_LEVEL}):(?P<place>[\w.]+):")
@@ -102,9 +113,19 @@ _CHILD = re.compile(r"^\[\d{2,7}\] (?=[a-z_]+: )")
 
 _PEELERS: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
     "[": (
-        ("sglang", _SGLANG), ("nccl", _NCCL), ("torch_rank", _TORCH_RANK), ("torch", _TORCH), ("trt_cpp", _TRT_CPP),
-        ("trt_py", _TRT_PY), ("ray", _RAY), ("python", _PYTHON), ("dmesg", _DMESG), ("dmesg", _DMESG_TIME),
-        ("mpi", _MPI), ("kubectl", _KUBECTL), ("child", _CHILD),
+        ("sglang", _SGLANG),
+        ("nccl", _NCCL),
+        ("torch_rank", _TORCH_RANK),
+        ("torch", _TORCH),
+        ("trt_cpp", _TRT_CPP),
+        ("trt_py", _TRT_PY),
+        ("ray", _RAY),
+        ("python", _PYTHON),
+        ("dmesg", _DMESG),
+        ("dmesg", _DMESG_TIME),
+        ("mpi", _MPI),
+        ("kubectl", _KUBECTL),
+        ("child", _CHILD),
     ),
     "(": (("tag", _TAG),),
     "t": (("logfmt", _LOGFMT),),
@@ -112,12 +133,30 @@ _PEELERS: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
 }
 _DIGIT_PEELERS = (("stamp", _STAMP), ("python", _PYTHON))
 _CAPITAL_PEELERS = (
-    ("vllm", _VLLM), ("uvicorn", _UVICORN), ("root_logger", _ROOT_LOGGER), ("level_place", _LEVEL_PLACE),
-    ("glog", _GLOG), ("syslog", _SYSLOG),
+    ("vllm", _VLLM),
+    ("uvicorn", _UVICORN),
+    ("root_logger", _ROOT_LOGGER),
+    ("level_place", _LEVEL_PLACE),
+    ("glog", _GLOG),
+    ("syslog", _SYSLOG),
 )
 _STARTS = {
-    "stamp", "torch", "vllm", "sglang", "uvicorn", "root_logger", "level_place", "python", "logfmt", "trt_cpp",
-    "trt_py", "nccl", "glog", "ray", "dmesg", "json_log",
+    "stamp",
+    "torch",
+    "vllm",
+    "sglang",
+    "uvicorn",
+    "root_logger",
+    "level_place",
+    "python",
+    "logfmt",
+    "trt_cpp",
+    "trt_py",
+    "nccl",
+    "glog",
+    "ray",
+    "dmesg",
+    "json_log",
 }
 _RANK_IN_TAG = re.compile(r"(?:^|_)((?:DP|PP|TP|EP)\d+)")
 _RANK_IN_REST = re.compile(r"\brank=(\d+)")
@@ -136,7 +175,7 @@ class _Peeled:
 
     def take(self, kind: str, match: re.Match[str]) -> None:
         groups = match.groupdict()
-        self.text = self.text[match.end():]
+        self.text = self.text[match.end() :]
         level, stamp = groups.get("level"), groups.get("stamp")
         if kind in ("stamp", "python") and not level:
             return  # a collector's stamp: it says nothing of records
@@ -205,7 +244,7 @@ def _peel_outer(peeled: _Peeled) -> bool:
         peeled.take("nccl", match)
         return True
     if "|" in head and "%|" not in head and not peeled.starts and (match := _COMPOSE.match(peeled.text)):
-        peeled.text = peeled.text[match.end():]
+        peeled.text = peeled.text[match.end() :]
         return True
     return False
 
@@ -224,7 +263,7 @@ def _visible(raw: str) -> str:
         words = [part for part in parts if not _is_bar(part)]
         text = (words or parts or [""])[-1]
     if "%" in text and (bar := _BAR.match(text)) and bar.end() < len(text):
-        behind = text[bar.end():].lstrip()
+        behind = text[bar.end() :].lstrip()
         if behind and not behind.startswith(("[A", "\x1b")):
             return behind
     return text
@@ -232,7 +271,7 @@ def _visible(raw: str) -> str:
 
 def _is_bar(text: str) -> bool:
     bar = _BAR.match(text)
-    return bool(bar and not text[bar.end():].strip())
+    return bool(bar and not text[bar.end() :].strip())
 
 
 def is_elision(text: str) -> bool:
@@ -244,8 +283,16 @@ def parse_line(number: int, raw: str) -> Line:
     """One physical line, without its newline."""
     peeled = _peel(_visible(raw))
     return Line(
-        number, raw, peeled.text, peeled.tag or (peeled.rank or ""), peeled.rank, peeled.level,
-        peeled.stamp, peeled.clock, peeled.place, peeled.starts,
+        number,
+        raw,
+        peeled.text,
+        peeled.tag or (peeled.rank or ""),
+        peeled.rank,
+        peeled.level,
+        peeled.stamp,
+        peeled.clock,
+        peeled.place,
+        peeled.starts,
     )
 
 

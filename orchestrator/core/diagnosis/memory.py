@@ -24,8 +24,14 @@ _RUNTIME = re.compile(
     r"|run_batch|sample_tokens|warmup"
 )
 _BY_PHASE: dict[Phase | None, str] = {
-    None: "oom_runtime", "import": "oom_other_process", "args": "oom_other_process", "dist": "oom_other_process",
-    "weights": "oom_weights", "kv": "oom_kv_cache", "graphs": "oom_graph_capture", "warmup": "oom_runtime",
+    None: "oom_runtime",
+    "import": "oom_other_process",
+    "args": "oom_other_process",
+    "dist": "oom_other_process",
+    "weights": "oom_weights",
+    "kv": "oom_kv_cache",
+    "graphs": "oom_graph_capture",
+    "warmup": "oom_runtime",
     "ready": "oom_runtime",
 }
 _TOTAL = re.compile(r"total capacity of ([\d.]+) ([GM])iB of which ([\d.]+) ([GM])iB is free")

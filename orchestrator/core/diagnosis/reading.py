@@ -90,9 +90,7 @@ def _may_speak(line: Line, layout: Layout) -> bool:
     return not ("HTTP/" in line.text and _ACCESS.search(line.text))
 
 
-def admits(
-    signature: Signature, line: Line, layout: Layout, frames: Callable[[Block], Sequence[str]]
-) -> bool:
+def admits(signature: Signature, line: Line, layout: Layout, frames: Callable[[Block], Sequence[str]]) -> bool:
     """Whether a line matches a signature and stands where it may say so: not in noise, not below an ERROR."""
     number = line.number
     if not _may_speak(line, layout):
@@ -118,7 +116,8 @@ class Reading:
         candidates = self._candidates()
         self.lines: list[Line] = list(parse(text))
         harmless = {
-            number for number, signatures in candidates.items()
+            number
+            for number, signatures in candidates.items()
             if any(s.role is Role.NOISE and s.regex.search(self.lines[number - 1].text) for s in signatures)
         }
         self.layout: Layout = arrange(self.lines, harmless)
@@ -159,7 +158,7 @@ class Reading:
 
     def frames(self, block: Block) -> list[str]:
         """Frames of a traceback and of those it is chained to, up to itself; of a very long chain the nearest."""
-        nearest = self._chains[block.chain][max(0, block.link - _CHAIN_LINKS): block.link + 1]
+        nearest = self._chains[block.chain][max(0, block.link - _CHAIN_LINKS) : block.link + 1]
         return [frame for link in nearest for frame in link.frames]
 
     @cached_property
@@ -210,7 +209,9 @@ class Reading:
     def lost_numbers(self) -> list[int]:
         """Lines by which an engine says that it is lost, noise aside."""
         found = {
-            number for literal in LOST_MARKS for number in self.numbers_with(literal)
+            number
+            for literal in LOST_MARKS
+            for number in self.numbers_with(literal)
             if "exit code: -15" not in self.line(number).text and "exit code -15" not in self.line(number).text
         }
         return sorted(found)

@@ -61,36 +61,122 @@ class Signature:
 
 
 def root(
-    id: str, category: str, literals: tuple[str, ...], pattern: str, cause: str, remedy: str, example: str,
-    counter: str, *, frames: str | None = None, weight: int = 3, loud: bool = False, sticky: bool = False,
-    outcome: Outcome = "failed", certainty: Certainty = "likely", knobs: tuple[str, ...] = (),
+    id: str,
+    category: str,
+    literals: tuple[str, ...],
+    pattern: str,
+    cause: str,
+    remedy: str,
+    example: str,
+    counter: str,
+    *,
+    frames: str | None = None,
+    weight: int = 3,
+    loud: bool = False,
+    sticky: bool = False,
+    outcome: Outcome = "failed",
+    certainty: Certainty = "likely",
+    knobs: tuple[str, ...] = (),
 ) -> Signature:
     """A line that can be the cause."""
-    return Signature(id, Role.ROOT, category, literals, pattern, cause, remedy, example, counter, frames, weight,
-                     loud, sticky, outcome, certainty, knobs)
+    return Signature(
+        id,
+        Role.ROOT,
+        category,
+        literals,
+        pattern,
+        cause,
+        remedy,
+        example,
+        counter,
+        frames,
+        weight,
+        loud,
+        sticky,
+        outcome,
+        certainty,
+        knobs,
+    )
 
 
 def symptom(
-    id: str, category: str, literals: tuple[str, ...], pattern: str, cause: str, remedy: str, example: str,
-    counter: str, *, weight: int = 3, loud: bool = False, outcome: Outcome = "failed",
-    certainty: Certainty = "likely", frames: str | None = None,
+    id: str,
+    category: str,
+    literals: tuple[str, ...],
+    pattern: str,
+    cause: str,
+    remedy: str,
+    example: str,
+    counter: str,
+    *,
+    weight: int = 3,
+    loud: bool = False,
+    outcome: Outcome = "failed",
+    certainty: Certainty = "likely",
+    frames: str | None = None,
 ) -> Signature:
     """A line by which a victim shows that something else failed."""
-    return Signature(id, Role.SYMPTOM, category, literals, pattern, cause, remedy, example, counter, frames, weight,
-                     loud, False, outcome, certainty)
+    return Signature(
+        id,
+        Role.SYMPTOM,
+        category,
+        literals,
+        pattern,
+        cause,
+        remedy,
+        example,
+        counter,
+        frames,
+        weight,
+        loud,
+        False,
+        outcome,
+        certainty,
+    )
 
 
 def aside(
-    role: Role, id: str, literals: tuple[str, ...], pattern: str, cause: str, example: str, counter: str,
+    role: Role,
+    id: str,
+    literals: tuple[str, ...],
+    pattern: str,
+    cause: str,
+    example: str,
+    counter: str,
 ) -> Signature:
     """A line that never decides: a HINT that wraps or follows the cause, or NOISE that healthy servers print."""
     return Signature(id, role, role.value, literals, pattern, cause, "", example, counter)
 
 
 def warn(
-    id: str, outcome: Outcome, literals: tuple[str, ...], pattern: str, cause: str, remedy: str, example: str,
-    counter: str, *, weight: int = 3, knobs: tuple[str, ...] = (),
+    id: str,
+    outcome: Outcome,
+    literals: tuple[str, ...],
+    pattern: str,
+    cause: str,
+    remedy: str,
+    example: str,
+    counter: str,
+    *,
+    weight: int = 3,
+    knobs: tuple[str, ...] = (),
 ) -> Signature:
     """A line of a living server that says the run is not what was asked for. Outcome "healthy" only informs."""
-    return Signature(id, Role.WARN, outcome, literals, pattern, cause, remedy, example, counter, None, weight, True,
-                     False, outcome, "likely", knobs)
+    return Signature(
+        id,
+        Role.WARN,
+        outcome,
+        literals,
+        pattern,
+        cause,
+        remedy,
+        example,
+        counter,
+        None,
+        weight,
+        True,
+        False,
+        outcome,
+        "likely",
+        knobs,
+    )

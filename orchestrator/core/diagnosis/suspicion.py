@@ -52,9 +52,11 @@ def touched_by(block: Block, changed_paths: Changes) -> Touched | None:
 def quoted_suspects(text: str, changed_paths: Changes) -> tuple[str, ...]:
     """Changes of a file that a line names, as a compiler does."""
     named = _PATH.findall(text)
-    return tuple(dict.fromkeys(
-        change for change, path in items(changed_paths) if any(_is_same_file(file, path) for file in named)
-    ))
+    return tuple(
+        dict.fromkeys(
+            change for change, path in items(changed_paths) if any(_is_same_file(file, path) for file in named)
+        )
+    )
 
 
 def named_suspects(reading: Reading, hit: Hit, changed_names: Changes) -> tuple[str, ...]:

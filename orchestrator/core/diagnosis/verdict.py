@@ -117,8 +117,11 @@ def _choose_symptom(symptoms: Sequence[Hit]) -> Hit:
     first = next(hit for hit in symptoms if hit.signature.weight == best)
     if first.block is None:
         return first
-    chain = [hit for hit in symptoms
-             if hit.signature is first.signature and hit.block is not None and hit.block.chain == first.block.chain]
+    chain = [
+        hit
+        for hit in symptoms
+        if hit.signature is first.signature and hit.block is not None and hit.block.chain == first.block.chain
+    ]
     return chain[-1]
 
 
@@ -146,17 +149,33 @@ def _patched(case: Case, roots: Sequence[Hit], symptoms: Sequence[Hit]) -> Diagn
     certainty: Certainty = "certain" if first.distance <= 1 else "likely"
     hit = max(near, key=lambda h: h.signature.weight, default=None)
     if hit is None:
-        return _diagnosis(case, line, "failed", "patch_error", certainty, "an error in a file that was changed",
-                          "correct or revert the change", first.changes)
+        return _diagnosis(
+            case,
+            line,
+            "failed",
+            "patch_error",
+            certainty,
+            "an error in a file that was changed",
+            "correct or revert the change",
+            first.changes,
+        )
     category = _category(reading, hit)
     if hit.signature.category == UNSPECIFIC or hit.signature.id in ("code.name", "abi.kernel-name", "abi.signature"):
         category, hit_line = "patch_error", line
     else:
         hit_line = hit.line
     others = [s for s in named_suspects(reading, hit, case.changed_names) if s not in first.changes]
-    return _diagnosis(case, hit_line, hit.signature.outcome, category, certainty, hit.signature.cause,
-                      "correct or revert the change: a frame of the error lies in a changed file",
-                      (*first.changes, *others), hit.signature.id)
+    return _diagnosis(
+        case,
+        hit_line,
+        hit.signature.outcome,
+        category,
+        certainty,
+        hit.signature.cause,
+        "correct or revert the change: a frame of the error lies in a changed file",
+        (*first.changes, *others),
+        hit.signature.id,
+    )
 
 
 def _survived_block(reading: Reading, number: int) -> bool:
@@ -184,24 +203,37 @@ def _of_hit(case: Case, hit: Hit) -> Diagnosis:
         category, line = "peer_slow", slow
         cause = "a rank was still at work, far behind the others, when the wait ran out"
     outcome: Outcome = signature.outcome
-    suspects = dict.fromkeys((*quoted_suspects(line.text, case.changed_paths),
-                              *named_suspects(reading, hit, case.changed_names)))
-    return _diagnosis(case, line, outcome, category, signature.certainty, cause, remedy, tuple(suspects),
-                      signature.id)
+    suspects = dict.fromkeys(
+        (*quoted_suspects(line.text, case.changed_paths), *named_suspects(reading, hit, case.changed_names))
+    )
+    return _diagnosis(case, line, outcome, category, signature.certainty, cause, remedy, tuple(suspects), signature.id)
 
 
 def _diagnosis(
-    case: Case, line: Line | None, outcome: Outcome, category: str, certainty: Certainty, cause: str, remedy: str,
-    suspects: Sequence[str] = (), signature: str | None = None,
+    case: Case,
+    line: Line | None,
+    outcome: Outcome,
+    category: str,
+    certainty: Certainty,
+    cause: str,
+    remedy: str,
+    suspects: Sequence[str] = (),
+    signature: str | None = None,
 ) -> Diagnosis:
     reading = case.reading
     return Diagnosis(
-        outcome=outcome, category=category,
+        outcome=outcome,
+        category=category,
         cause_line=line.raw.strip() if line is not None else None,
         cause_lineno=line.number if line is not None else None,
         rank=reading.layout.rank.get(line.number) if line is not None else None,
-        certainty=certainty, cause=cause, remedy=remedy, suspects=tuple(suspects),
-        last_phase=reading.last_phase, signature=signature, evidence=_evidence(reading),
+        certainty=certainty,
+        cause=cause,
+        remedy=remedy,
+        suspects=tuple(suspects),
+        last_phase=reading.last_phase,
+        signature=signature,
+        evidence=_evidence(reading),
     )
 
 
@@ -225,18 +257,36 @@ def _quiet(case: Case) -> Diagnosis:
     last_ready = max(reading.ready_numbers, default=0)
     lost = [n for n in reading.lost_numbers if n > last_ready and not clean_end]
     if lost:
-        return _diagnosis(case, reading.line(lost[0]), "failed", "worker_died_silently", "possible",
-                          "the server says that it is lost, and nothing in this log says why",
-                          "the other ranks' logs, the kernel log, the operator")
+        return _diagnosis(
+            case,
+            reading.line(lost[0]),
+            "failed",
+            "worker_died_silently",
+            "possible",
+            "the server says that it is lost, and nothing in this log says why",
+            "the other ranks' logs, the kernel log, the operator",
+        )
     if code not in (None, 0) and not clean_end:
         return _ended(case, code)
     for quiet in ("wrong_output", "degraded"):
-        warned = [hit for hit in reading.hits
-                  if hit.signature.role is Role.WARN and hit.signature.outcome == quiet and hit.signature.weight > 0]
+        warned = [
+            hit
+            for hit in reading.hits
+            if hit.signature.role is Role.WARN and hit.signature.outcome == quiet and hit.signature.weight > 0
+        ]
         if warned:
             hit = max(warned, key=lambda h: h.signature.weight)
-            return _diagnosis(case, hit.line, hit.signature.outcome, quiet, "likely", hit.signature.cause,
-                              hit.signature.remedy, named_suspects(reading, hit, case.changed_names), hit.signature.id)
+            return _diagnosis(
+                case,
+                hit.line,
+                hit.signature.outcome,
+                quiet,
+                "likely",
+                hit.signature.cause,
+                hit.signature.remedy,
+                named_suspects(reading, hit, case.changed_names),
+                hit.signature.id,
+            )
     if ready:
         return _healthy_or_idle(case)
     return _unready(case)
@@ -244,34 +294,70 @@ def _quiet(case: Case) -> Diagnosis:
 
 def _ended(case: Case, code: int | None) -> Diagnosis:
     if code in (-9, 137):
-        return _diagnosis(case, None, "failed", "worker_died_silently", "possible",
-                          "the server was killed from outside; its log has no cause",
-                          "ask the kernel log, the operator, the cluster")
-    return _diagnosis(case, None, "failed", "unknown", "possible",
-                      f"the server ended with status {code}; its log has no cause", "read the end of the log")
+        return _diagnosis(
+            case,
+            None,
+            "failed",
+            "worker_died_silently",
+            "possible",
+            "the server was killed from outside; its log has no cause",
+            "ask the kernel log, the operator, the cluster",
+        )
+    return _diagnosis(
+        case,
+        None,
+        "failed",
+        "unknown",
+        "possible",
+        f"the server ended with status {code}; its log has no cause",
+        "read the end of the log",
+    )
 
 
 def _healthy_or_idle(case: Case) -> Diagnosis:
     idle = idle_since(case.reading)
     if idle is not None:
-        return _diagnosis(case, idle, "hung", "hang", "likely", "requests run and produce nothing since this line",
-                          "stacks of every rank (py-spy dump)")
-    return _diagnosis(case, None, "healthy", "healthy", "likely", "the server came up and nothing says it is lost",
-                      "none")
+        return _diagnosis(
+            case,
+            idle,
+            "hung",
+            "hang",
+            "likely",
+            "requests run and produce nothing since this line",
+            "stacks of every rank (py-spy dump)",
+        )
+    return _diagnosis(
+        case, None, "healthy", "healthy", "likely", "the server came up and nothing says it is lost", "none"
+    )
 
 
 def _unready(case: Case) -> Diagnosis:
     reading = case.reading
     if reading.shutdown_number is not None:
-        return _diagnosis(case, None, "healthy", "healthy", "possible", "it was asked to end before it was ready",
-                          "none")
+        return _diagnosis(
+            case, None, "healthy", "healthy", "possible", "it was asked to end before it was ready", "none"
+        )
     if is_still_moving(reading):
-        return _diagnosis(case, None, "healthy", "healthy", "possible", "no error; the log ends in work that gets on",
-                          "wait")
+        return _diagnosis(
+            case, None, "healthy", "healthy", "possible", "no error; the log ends in work that gets on", "wait"
+        )
     if not reading.timeline:
-        return _diagnosis(case, None, "unknown", "unknown", "possible",
-                          "the log names no phase of a start and no error", "is this the server's log?")
+        return _diagnosis(
+            case,
+            None,
+            "unknown",
+            "unknown",
+            "possible",
+            "the log names no phase of a start and no error",
+            "is this the server's log?",
+        )
     line = standing_line(reading)
-    return _diagnosis(case, line, "hung", "hang", "possible",
-                      f"no error; the start stands in phase {reading.last_phase}",
-                      "stacks of every rank (py-spy dump); sample CPU, I/O and GPU counters twice before ending it")
+    return _diagnosis(
+        case,
+        line,
+        "hung",
+        "hang",
+        "possible",
+        f"no error; the start stands in phase {reading.last_phase}",
+        "stacks of every rank (py-spy dump); sample CPU, I/O and GPU counters twice before ending it",
+    )

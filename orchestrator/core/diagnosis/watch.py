@@ -116,18 +116,27 @@ class LiveWatch:
         if restarts or self._phase is None or PHASES.index(phase) >= PHASES.index(self._phase):
             self._phase = phase
 
-    def _report(
-        self, line: Line, found: set[str], signatures: Sequence[Signature], events: list[WatchEvent]
-    ) -> None:
-        roots = [s for s in signatures
-                 if s.role is Role.ROOT and s.weight >= _SPECIFIC and admits(s, line, self._scan.layout, _frames)]
+    def _report(self, line: Line, found: set[str], signatures: Sequence[Signature], events: list[WatchEvent]) -> None:
+        roots = [
+            s
+            for s in signatures
+            if s.role is Role.ROOT and s.weight >= _SPECIFIC and admits(s, line, self._scan.layout, _frames)
+        ]
         best = max(roots, key=lambda s: s.weight, default=None)
         says_lost = not _LOST.isdisjoint(found) and not any(mark in line.text for mark in _TEARDOWN)
         rank = self._scan.layout.rank.get(line.number)
         if says_lost or (best is not None and best.id == "port.bind"):
             self._lost = True
-            events.append(WatchEvent("lost", line.number, line.raw.strip(), rank,
-                                     best.category if best else None, best.id if best else None))
+            events.append(
+                WatchEvent(
+                    "lost",
+                    line.number,
+                    line.raw.strip(),
+                    rank,
+                    best.category if best else None,
+                    best.id if best else None,
+                )
+            )
         elif best is not None:
             events.append(WatchEvent("cause", line.number, line.raw.strip(), rank, best.category, best.id))
 

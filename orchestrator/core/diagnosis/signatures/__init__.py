@@ -29,10 +29,27 @@ from orchestrator.core.diagnosis.signatures import (
 )
 
 SIGNATURES: tuple[Signature, ...] = (
-    *oom.SIGNATURES, *host.SIGNATURES, *arch.SIGNATURES, *driver.SIGNATURES, *toolchain.SIGNATURES,
-    *network.SIGNATURES, *cuda.SIGNATURES, *quantization.SIGNATURES, *model_files.SIGNATURES, *arguments.SIGNATURES,
-    *environment.SIGNATURES, *speculative.SIGNATURES, *disaggregation.SIGNATURES, *features.SIGNATURES,
-    *llamacpp.SIGNATURES, *trtllm.SIGNATURES, *ray.SIGNATURES, *imports.SIGNATURES, *peers.SIGNATURES,
-    *hangs.SIGNATURES, *quiet.SIGNATURES, *wrappers.SIGNATURES,
+    *oom.SIGNATURES,
+    *host.SIGNATURES,
+    *arch.SIGNATURES,
+    *driver.SIGNATURES,
+    *toolchain.SIGNATURES,
+    *network.SIGNATURES,
+    *cuda.SIGNATURES,
+    *quantization.SIGNATURES,
+    *model_files.SIGNATURES,
+    *arguments.SIGNATURES,
+    *environment.SIGNATURES,
+    *speculative.SIGNATURES,
+    *disaggregation.SIGNATURES,
+    *features.SIGNATURES,
+    *llamacpp.SIGNATURES,
+    *trtllm.SIGNATURES,
+    *ray.SIGNATURES,
+    *imports.SIGNATURES,
+    *peers.SIGNATURES,
+    *hangs.SIGNATURES,
+    *quiet.SIGNATURES,
+    *wrappers.SIGNATURES,
 )
 """In order of preference where two match the same line with the same weight."""

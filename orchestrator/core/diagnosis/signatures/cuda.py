@@ -6,7 +6,8 @@ from orchestrator.core.diagnosis.signature import Role, Signature, aside, root
 
 SIGNATURES: tuple[Signature, ...] = (
     root(
-        "cuda.assert-line", "device_assert",
+        "cuda.assert-line",
+        "device_assert",
         ("Assertion `", "ssertion `"),
         r"\.(?:cu|cuh|h|hpp):\d+: .*(?:block: \[|thread: \[).*Assertion `.*failed|CUDA kernel assert\w*"
         "|device-side assertion",
@@ -15,10 +16,13 @@ SIGNATURES: tuple[Signature, ...] = (
         "../aten/src/ATen/native/cuda/IndexKernel.cu:93: operator(): block: [27577,0,0], thread: "
         '[124,0,0] Assertion `-sizes[i] <= index && index < sizes[i] && "index out of bounds"` failed.',
         "static assertion passed",
-        certainty="certain", loud=True, weight=4,
+        certainty="certain",
+        loud=True,
+        weight=4,
     ),
     root(
-        "cuda.assert", "device_assert",
+        "cuda.assert",
+        "device_assert",
         ("device-side assert triggered", "cudaErrorAssert", "CUDA_ERROR_ASSERT"),
         "device-side assert triggered|CUDA_ERROR_ASSERT|(?<!`)cudaErrorAssert(?!')",
         "a kernel asserted earlier; this line only notices it",
@@ -27,12 +31,21 @@ SIGNATURES: tuple[Signature, ...] = (
         "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
     ),
     root(
-        "cuda.illegal", "illegal_memory_access",
+        "cuda.illegal",
+        "illegal_memory_access",
         (
-            "illegal memory access", "misaligned address", "unspecified launch failure",
-            "CUDA_ERROR_ILLEGAL_ADDRESS", "cudaErrorIllegalAddress", "cudaErrorMisalignedAddress",
-            "cudaErrorLaunchFailure", "Warp Illegal Address", "CUDA_ERROR_LAUNCH_FAILED",
-            "illegal instruction was encountered", "Warp Out-of-range", "an illegal instruction",
+            "illegal memory access",
+            "misaligned address",
+            "unspecified launch failure",
+            "CUDA_ERROR_ILLEGAL_ADDRESS",
+            "cudaErrorIllegalAddress",
+            "cudaErrorMisalignedAddress",
+            "cudaErrorLaunchFailure",
+            "Warp Illegal Address",
+            "CUDA_ERROR_LAUNCH_FAILED",
+            "illegal instruction was encountered",
+            "Warp Out-of-range",
+            "an illegal instruction",
         ),
         "an illegal memory access was encountered|misaligned address|unspecified launch failure"
         "|CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_LAUNCH_FAILED|Warp (?:Illegal|Out-of-range)"
@@ -44,9 +57,12 @@ SIGNATURES: tuple[Signature, ...] = (
         "memory access pattern",
     ),
     root(
-        "cuda.launch-config", "unsupported_arch",
+        "cuda.launch-config",
+        "unsupported_arch",
         (
-            "invalid configuration argument", "too many resources requested for launch", "invalid argument",
+            "invalid configuration argument",
+            "too many resources requested for launch",
+            "invalid argument",
             "cudaErrorLaunchOutOfResources",
         ),
         "CUDA error: (?:invalid configuration argument|too many resources requested for launch)"
@@ -58,7 +74,8 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=2,
     ),
     root(
-        "cuda.cublas", "illegal_memory_access",
+        "cuda.cublas",
+        "illegal_memory_access",
         ("CUBLAS_STATUS_", "CUDNN_STATUS_", "CUSPARSE_STATUS", "CUSOLVER_STATUS"),
         "CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|NOT_SUPPORTED|NOT_INITIALIZED"
         r"|ARCH_MISMATCH)|CUDNN_STATUS_(?!SUCCESS)\w+",
@@ -66,14 +83,22 @@ SIGNATURES: tuple[Signature, ...] = (
         "check which cuBLAS or cuDNN is loaded (LD_LIBRARY_PATH) and free memory",
         "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`",
         "CUBLAS_STATUS_SUCCESS",
-        weight=1, certainty="possible", knobs=("LD_LIBRARY_PATH",),
+        weight=1,
+        certainty="possible",
+        knobs=("LD_LIBRARY_PATH",),
     ),
     root(
-        "capture.sync", "graph_capture",
+        "capture.sync",
+        "graph_capture",
         (
-            "when stream is capturing", "cudaErrorStreamCaptureUnsupported", "cudaErrorStreamCaptureImplicit",
-            "during capture", "is capturing", "cudaErrorStreamCaptureUnjoined",
-            "cudaErrorStreamCaptureIsolation", "legacy stream depend on a capturing",
+            "when stream is capturing",
+            "cudaErrorStreamCaptureUnsupported",
+            "cudaErrorStreamCaptureImplicit",
+            "during capture",
+            "is capturing",
+            "cudaErrorStreamCaptureUnjoined",
+            "cudaErrorStreamCaptureIsolation",
+            "legacy stream depend on a capturing",
             "CUDA graph capture failed",
         ),
         "operation not permitted when stream is capturing|legacy stream depend on a capturing"
@@ -83,27 +108,33 @@ SIGNATURES: tuple[Signature, ...] = (
         "remove the synchronising call; the advice on memory is generic",
         "torch.AcceleratorError: CUDA error: operation not permitted when stream is capturing",
         "stream capture ended",
-        certainty="certain", weight=4, knobs=("NCCL_ALGO", "--disable-cuda-graph", "--enable-torch-compile"),
+        certainty="certain",
+        weight=4,
+        knobs=("NCCL_ALGO", "--disable-cuda-graph", "--enable-torch-compile"),
     ),
     root(
-        "capture.register-buffers", "graph_capture",
+        "capture.register-buffers",
+        "graph_capture",
         ("invalid argument", "custom_all_reduce.cu"),
         r"^\w*Error: (?:CUDA error: )?invalid argument|custom_all_reduce\.cuh?:\d+ ?'?invalid argument"
         "|Failed: Cuda error .*custom_all_reduce",
-        "custom all-reduce cannot export its graph buffers by CUDA IPC, as with expandable segments or "
-        "a memory saver",
+        "custom all-reduce cannot export its graph buffers by CUDA IPC, as with expandable segments or a memory saver",
         "without expandable_segments and memory saver, or --disable-custom-all-reduce",
         'Traceback (most recent call last):\n  File "/x/custom_all_reduce.py", line 307, in '
         "register_graph_buffers\nRuntimeError: invalid argument",
         "RuntimeError: invalid argument",
-        frames="register_graph_buffers|custom_all_reduce", weight=4,
+        frames="register_graph_buffers|custom_all_reduce",
+        weight=4,
         knobs=(
-            "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "--enable-memory-saver",
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "PYTORCH_ALLOC_CONF",
+            "--enable-memory-saver",
             "--disable-custom-all-reduce",
         ),
     ),
     root(
-        "capture.custom-ar", "graph_capture",
+        "capture.custom-ar",
+        "graph_capture",
         ("custom_all_reduce.cu", "custom_all_reduce"),
         r"custom_all_reduce\.cuh?:\d+.*(?:invalid argument|fail|error)"
         r"|Failed: Cuda error \S*custom_all_reduce",
@@ -111,13 +142,20 @@ SIGNATURES: tuple[Signature, ...] = (
         "without expandable_segments, or --disable-custom-all-reduce",
         "Failed: Cuda error /workspace/csrc/custom_all_reduce.cuh:455 'invalid argument'",
         "custom_all_reduce enabled",
-        weight=4, knobs=("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "--disable-custom-all-reduce"),
+        weight=4,
+        knobs=("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "--disable-custom-all-reduce"),
     ),
     root(
-        "capture.failed", "graph_capture",
+        "capture.failed",
+        "graph_capture",
         (
-            "Capture cuda graph failed", "Capture CUDA graph failed", "graph capture failed",
-            "Graph capture failed", "CUDA graph capture", "Failed to capture", "ailed to capture cuda graph",
+            "Capture cuda graph failed",
+            "Capture CUDA graph failed",
+            "graph capture failed",
+            "Graph capture failed",
+            "CUDA graph capture",
+            "Failed to capture",
+            "ailed to capture cuda graph",
         ),
         r"[Cc]apture (?:\w+ )*(?:cuda|CUDA) graph failed|(?:CUDA |cuda )?[Gg]raph capture (?:failed|error)"
         "|[Ff]ailed to capture (?:cuda |CUDA )?graph",
@@ -125,10 +163,13 @@ SIGNATURES: tuple[Signature, ...] = (
         "read the first exception of the chain",
         "Exception: Capture cuda graph failed: something odd",
         "Capture cuda graph end.",
-        weight=1, certainty="possible", knobs=("--cuda-graph-max-bs", "--disable-cuda-graph"),
+        weight=1,
+        certainty="possible",
+        knobs=("--cuda-graph-max-bs", "--disable-cuda-graph"),
     ),
     aside(
-        Role.HINT, "capture.invalidated",
+        Role.HINT,
+        "capture.invalidated",
         ("previous error during capture", "StreamCaptureInvalidated"),
         "previous error during capture|StreamCaptureInvalidated",
         "an earlier error broke the capture",

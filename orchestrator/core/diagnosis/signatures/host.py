@@ -7,7 +7,8 @@ from orchestrator.core.diagnosis.undecided import KILLED
 
 SIGNATURES: tuple[Signature, ...] = (
     root(
-        "host.oom-kill", "host_oom",
+        "host.oom-kill",
+        "host_oom",
         ("Killed process", "Memory cgroup out of memory", "OOMKilled"),
         r"[Oo]ut of memory: Killed process \d+|Memory cgroup out of memory: Kill"
         r"|Killed process \d+ \(.+\) total-vm|\bOOMKilled\b",
@@ -15,22 +16,30 @@ SIGNATURES: tuple[Signature, ...] = (
         "more RAM or swap, fewer parallel loaders, a higher memory limit of the container",
         "Out of memory: Killed process 4127 (sglang::schedul) total-vm:361207112kB",
         "Killed worker by request",
-        loud=True, sticky=True, certainty="certain",
+        loud=True,
+        sticky=True,
+        certainty="certain",
     ),
     root(
-        "host.oom-kill-head", "host_oom",
+        "host.oom-kill-head",
+        "host_oom",
         ("oom-kill:", "invoked oom-killer", "oom_kill_process"),
         "oom-kill:constraint|invoked oom-killer|oom_kill_process",
         "the kernel looked for a process to end because host memory ran out",
         "more RAM or swap, fewer loaders",
         "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=sglang::schedul,pid=4127",
         "oom killer is disabled",
-        weight=2, loud=True, sticky=True,
+        weight=2,
+        loud=True,
+        sticky=True,
     ),
     root(
-        "host.ray-oom", "host_oom",
+        "host.ray-oom",
+        "host_oom",
         (
-            "due to the node running low on memory", "due to memory pressure", "memory on the node",
+            "due to the node running low on memory",
+            "due to memory pressure",
+            "memory on the node",
             "Memory on the node",
         ),
         r"due to the node running low on memory|[Mm]emory on the node .* was [\d.]+GB"
@@ -40,13 +49,21 @@ SIGNATURES: tuple[Signature, ...] = (
         "more RAM, fewer workers on the node",
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
         "memory on the node: 512 GB",
-        weight=4, certainty="certain",
+        weight=4,
+        certainty="certain",
     ),
     root(
-        "host.alloc-failed", "host_oom",
+        "host.alloc-failed",
+        "host_oom",
         (
-            "DefaultCPUAllocator", "std::bad_alloc", "MemoryError", "Cannot allocate memory",
-            "failed to allocate host", "cudaHostAlloc", "cudaErrorHostMemory", "pinned memory",
+            "DefaultCPUAllocator",
+            "std::bad_alloc",
+            "MemoryError",
+            "Cannot allocate memory",
+            "failed to allocate host",
+            "cudaHostAlloc",
+            "cudaErrorHostMemory",
+            "pinned memory",
         ),
         r"DefaultCPUAllocator: (?:can't|not enough)|what\(\):\s+std::bad_alloc"
         r"|^(?:\w+\.)*_?(?:Array)?MemoryError\b|OSError: \[Errno 12\]|(?:failed"
@@ -58,27 +75,32 @@ SIGNATURES: tuple[Signature, ...] = (
         knobs=("--hicache-ratio", "--hicache-size", "--cpu-offload-gb", "--swap-space"),
     ),
     root(
-        "host.hicache", "host_oom",
+        "host.hicache",
+        "host_oom",
         ("Not enough host memory available", "host memory"),
         "Not enough host memory available|Requesting .* GB but only have .* GB free",
         "the host cache asked for more RAM than is free",
         "lower --hicache-ratio or --hicache-size",
         "ValueError: Not enough host memory available. Requesting 600.00 GB but only have 410.21 GB free.",
         "host memory pool allocated",
-        knobs=("--hicache-ratio", "--hicache-size"), certainty="certain",
+        knobs=("--hicache-ratio", "--hicache-size"),
+        certainty="certain",
     ),
     root(
-        "host.compiler-killed", "host_oom",
+        "host.compiler-killed",
+        "host_oom",
         ("died due to signal 9", "Killed signal terminated program", "signal 9 (Kill signal)"),
         r"died due to signal 9|Killed signal terminated program|signal 9 \(Kill signal\)",
         "a compiler was killed: too many compile jobs for the RAM",
         "set MAX_JOBS to a small number",
         "nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
         "worker got signal 15",
-        weight=4, knobs=("MAX_JOBS",),
+        weight=4,
+        knobs=("MAX_JOBS",),
     ),
     root(
-        "host.shm-full", "shm",
+        "host.shm-full",
+        "shm",
         ("/dev/shm", "posix_fallocate failed", "shared memory segment", "shared memory object"),  # noqa: S108  (words of a log)
         r"(?:creating|extend|attach\w*|open\w*|allocat\w*|write"
         r"|mmap).{0,60}/dev/shm\S*.{0,80}(?:No space left|error|fail|Cannot allocate)"
@@ -90,13 +112,19 @@ SIGNATURES: tuple[Signature, ...] = (
         "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-Ewjreo (size 33030528), "
         "error: No space left on device (28)",
         "using /dev/shm/nccl-AbCd for shared memory",
-        weight=4, certainty="certain",
+        weight=4,
+        certainty="certain",
     ),
     root(
-        "host.bus-error", "shm",
+        "host.bus-error",
+        "shm",
         (
-            "Bus error", "SIGBUS", "unable to open shared memory", "unable to write to file </torch",
-            "unable to mmap", "insufficient shared memory",
+            "Bus error",
+            "SIGBUS",
+            "unable to open shared memory",
+            "unable to write to file </torch",
+            "unable to mmap",
+            "insufficient shared memory",
         ),
         r"\bBus error\b|SIGBUS|unable to (?:open shared memory|write to file </torch|mmap)"
         "|insufficient shared memory",
@@ -106,7 +134,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "bus id error count 0",
     ),
     root(
-        "host.nccl-shm", "shm",
+        "host.nccl-shm",
+        "shm",
         ("shmutils.cc", "ncclShmOpen", "Cannot allocate memory (12)"),
         "NCCL WARN .*(?:fail|[Ee]rror|No space|denied).*(?:shared memory|shm)"
         "|NCCL WARN .*(?:shared memory|shm).*(?:fail|error|No space|denied)|ncclShmOpen.*fail",
@@ -116,7 +145,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "NCCL INFO shmutils.cc:68 -> 0",
     ),
     root(
-        "host.files", "ulimit",
+        "host.files",
+        "ulimit",
         ("Too many open files", "[Errno 24]"),
         "Too many open files",
         "the process may not open any more files",
@@ -126,10 +156,15 @@ SIGNATURES: tuple[Signature, ...] = (
         certainty="certain",
     ),
     root(
-        "host.threads", "ulimit",
+        "host.threads",
+        "ulimit",
         (
-            "can't start new thread", "Resource temporarily unavailable", "pthread_create failed",
-            "cannot fork", "unable to create new native thread", "thread creation failed",
+            "can't start new thread",
+            "Resource temporarily unavailable",
+            "pthread_create failed",
+            "cannot fork",
+            "unable to create new native thread",
+            "thread creation failed",
             "libgomp: Thread creation failed",
         ),
         r"can't start new thread|\[Errno 11\] Resource temporarily unavailable|pthread_create failed"
@@ -142,7 +177,8 @@ SIGNATURES: tuple[Signature, ...] = (
         certainty="certain",
     ),
     root(
-        "host.memlock", "ulimit",
+        "host.memlock",
+        "ulimit",
         ("ibv_reg_mr", "ibv_create_qp", "ibv_create_cq", "memlock", "RLIMIT_MEMLOCK", "locked memory"),
         r"(?:ibv_reg_mr\w*|ibv_create_[qc]p?\w*|reg_mr"
         "|Failed to register memory).*(?:Cannot allocate memory|errno 12|ENOMEM|error 12)|(?:memlock"
@@ -154,7 +190,8 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=4,
     ),
     root(
-        "host.disk", "disk_full",
+        "host.disk",
+        "disk_full",
         ("No space left on device", "Disk quota exceeded", "disk is full"),
         "No space left on device|Disk quota exceeded|disk is full",
         "a disk is full",
@@ -163,7 +200,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "disk space left: 3 GB",
     ),
     root(
-        "host.permission", "env_config",
+        "host.permission",
+        "env_config",
         ("Permission denied", "Operation not permitted", "Read-only file system"),
         r"PermissionError: |\[Errno 13\]|OSError: \[Errno (?:1|30)\]|^\w+Error: .*Permission denied"
         "|: Permission denied$",
@@ -173,21 +211,35 @@ SIGNATURES: tuple[Signature, ...] = (
         "set_mempolicy: Operation not permitted",
     ),
     symptom(
-        "host.killed-child", KILLED,
+        "host.killed-child",
+        KILLED,
         (
-            "exit code: -9", "exit code -9", "exitcode: -9", "Exit code: -9", "exited with signal 9",
-            "signal: killed", "exitcode -9", "exit status 137", "exit code 137", "ExitCode: 137",
-            "exit code: 137", "by signal 9", "exitcode=-9", "Exit code 137",
+            "exit code: -9",
+            "exit code -9",
+            "exitcode: -9",
+            "Exit code: -9",
+            "exited with signal 9",
+            "signal: killed",
+            "exitcode -9",
+            "exit status 137",
+            "exit code 137",
+            "ExitCode: 137",
+            "exit code: 137",
+            "by signal 9",
+            "exitcode=-9",
+            "Exit code 137",
         ),
         r"exit ?code[:= ]+-9\b|exited with signal 9|signal: killed|exit (?:status|code)[: ]+137|by signal 9",
         "a process of the server was killed from outside; it had no chance to say why",
         "ask the kernel log, the operator and the cluster; end the whole process tree before a restart",
         "Subprocess scheduler_0 (pid=1620) crashed with exit code -9. Triggering SIGQUIT for cleanup...",
         "Worker VllmWorkerProcess pid 6923 died, exit code: -15",
-        weight=4, loud=True,
+        weight=4,
+        loud=True,
     ),
     symptom(
-        "host.rank-killed", "host_oom",
+        "host.rank-killed",
+        "host_oom",
         ("scheduler died during initialization (exit code: -9)",),
         r"Rank \d+ scheduler died during initialization \(exit code: -9\)",
         "a scheduler was killed while it started, most often by the out-of-memory killer",
@@ -197,13 +249,15 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=5,
     ),
     symptom(
-        "host.bare-killed", KILLED,
+        "host.bare-killed",
+        KILLED,
         ("Killed",),
         r"^(?:\S+\.sh: line \d+:\s+\d+ )?Killed(?:\s|$)",
         "the shell reports that the server was killed",
         "ask the kernel log and the operator",
         "Killed",
         "3 requests were Killed",
-        weight=1, certainty="possible",
+        weight=1,
+        certainty="possible",
     ),
 )

@@ -7,9 +7,15 @@ from orchestrator.core.diagnosis.undecided import UNSPECIFIC
 
 SIGNATURES: tuple[Signature, ...] = (
     root(
-        "abi.symbol", "abi_mismatch",
+        "abi.symbol",
+        "abi_mismatch",
         (
-            "undefined symbol", "symbol lookup error", "GLIBCXX_", "GLIBC_2", "CXXABI_", "version `",
+            "undefined symbol",
+            "symbol lookup error",
+            "GLIBCXX_",
+            "GLIBC_2",
+            "CXXABI_",
+            "version `",
             "not defined in file",
         ),
         r"undefined symbol: |symbol lookup error|version [`'](?:GLIBCXX|GLIBC|CXXABI)_\S+' not found"
@@ -18,10 +24,13 @@ SIGNATURES: tuple[Signature, ...] = (
         "a matching pair of wheels; for GLIBC a newer base image",
         "ImportError: /venv/flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationE",
         "symbol table loaded",
-        certainty="certain", weight=4, knobs=("LD_LIBRARY_PATH", "LD_PRELOAD"),
+        certainty="certain",
+        weight=4,
+        knobs=("LD_LIBRARY_PATH", "LD_PRELOAD"),
     ),
     root(
-        "abi.kernel-name", "abi_mismatch",
+        "abi.kernel-name",
+        "abi_mismatch",
         ("NameError: name '", "AttributeError: ", "has no attribute '"),
         r"NameError: name '(?:sgl_\w+|\w+_kernel|\w+_cuda|\w*cutlass\w*|flashinfer\w*|deep_?gemm\w*"
         r"|triton\w*)' is not defined|AttributeError: (?:module '(?:sgl_kernel|flashinfer|deep_gemm"
@@ -33,7 +42,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "NameError: name '_is_sm120_supported' is not defined",
     ),
     root(
-        "abi.torch-ops", "abi_mismatch",
+        "abi.torch-ops",
+        "abi_mismatch",
         ("torch.ops.", "operator ", "Could not run '", "_C::", "Library does not exist", "_OpNamespace"),
         r"operator \S+::\S+ does not exist|'_OpNamespace' .* has no attribute"
         r"|Could not run '\S+' with arguments from the|Library does not exist",
@@ -44,14 +54,30 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=3,
     ),
     root(
-        "abi.import-name", "abi_mismatch",
+        "abi.import-name",
+        "abi_mismatch",
         (
-            "cannot import name", "numpy.dtype size changed", "numpy.core.multiarray",
-            "compiled using NumPy 1.x", "binary incompatib", "incompatible version", "version mismatch",
-            "Version mismatch", "minimum required version", "is already used by a Transformers config",
-            "requires torch", "is required but found", "is incompatible with", "ContextualVersionConflict",
-            "is not compatible with", "version conflict", "pip install -U", "Please upgrade",
-            "please upgrade", "Please update", "Please install",
+            "cannot import name",
+            "numpy.dtype size changed",
+            "numpy.core.multiarray",
+            "compiled using NumPy 1.x",
+            "binary incompatib",
+            "incompatible version",
+            "version mismatch",
+            "Version mismatch",
+            "minimum required version",
+            "is already used by a Transformers config",
+            "requires torch",
+            "is required but found",
+            "is incompatible with",
+            "ContextualVersionConflict",
+            "is not compatible with",
+            "version conflict",
+            "pip install -U",
+            "Please upgrade",
+            "please upgrade",
+            "Please update",
+            "Please install",
         ),
         "cannot import name '|size changed, may indicate binary incompatib"
         r"|numpy\.core\.multiarray failed to import|compiled using NumPy 1\.x"
@@ -68,11 +94,17 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=3,
     ),
     root(
-        "abi.shared-object", "abi_mismatch",
+        "abi.shared-object",
+        "abi_mismatch",
         (
-            "cannot open shared object file", "DLL load failed", "Failed to load shared library",
-            "failed to map segment", "wrong ELF class", "Could not load library",
-            "Unable to load any of {lib", "Could not load this library",
+            "cannot open shared object file",
+            "DLL load failed",
+            "Failed to load shared library",
+            "failed to map segment",
+            "wrong ELF class",
+            "Could not load library",
+            "Unable to load any of {lib",
+            "Could not load this library",
         ),
         "cannot open shared object file|Failed to load shared library|failed to map segment"
         r"|wrong ELF class|Could not load (?:this )?library|Unable to load any of \{lib",
@@ -80,10 +112,12 @@ SIGNATURES: tuple[Signature, ...] = (
         "install it, or set LD_LIBRARY_PATH",
         "ImportError: libnuma.so.1: cannot open shared object file: No such file or directory",
         "object file opened",
-        knobs=("LD_LIBRARY_PATH",), certainty="certain",
+        knobs=("LD_LIBRARY_PATH",),
+        certainty="certain",
     ),
     root(
-        "abi.common-ops", "abi_mismatch",
+        "abi.common-ops",
+        "abi_mismatch",
         ("Could not load any common_ops", "common_ops"),
         r"Could not load any common_ops library|\[sgl_kernel\] CRITICAL",
         "sgl_kernel has no binary that fits this GPU, CUDA and torch",
@@ -93,7 +127,8 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=2,
     ),
     root(
-        "abi.module", "abi_mismatch",
+        "abi.module",
+        "abi_mismatch",
         ("No module named '", "ModuleNotFoundError", "PackageNotFoundError", "No package metadata"),
         "(?:ModuleNotFoundError|ImportError): (?:No module named|.*(?:is not installed|not found"
         "|pip install|Please install))|PackageNotFoundError|No package metadata",
@@ -101,13 +136,19 @@ SIGNATURES: tuple[Signature, ...] = (
         "install it, or use the environment that has it",
         "ModuleNotFoundError: No module named 'deep_ep'",
         "Ignore import error when loading sglang.srt.models.x: No module named 'cutlass'",
-        weight=2, knobs=("PYTHONPATH",),
+        weight=2,
+        knobs=("PYTHONPATH",),
     ),
     root(
-        "abi.signature", "abi_mismatch",
+        "abi.signature",
+        "abi_mismatch",
         (
-            "got an unexpected keyword argument", "required positional argument", "positional arguments but",
-            "missing value for argument", "Unknown builtin op", "incompatible function arguments",
+            "got an unexpected keyword argument",
+            "required positional argument",
+            "positional arguments but",
+            "missing value for argument",
+            "Unknown builtin op",
+            "incompatible function arguments",
             "expected at most",
         ),
         r"TypeError: .*(?:got an unexpected keyword argument|missing \d+ required positional argument"
@@ -120,7 +161,8 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=2,
     ),
     root(
-        "code.name", "patch_error",
+        "code.name",
+        "patch_error",
         ("NameError: ", "SyntaxError: ", "IndentationError: ", "TabError: ", "UnboundLocalError: "),
         "^(?:NameError|SyntaxError|IndentationError|TabError|UnboundLocalError): ",
         "the source is broken: an edit that is incomplete or wrong",
@@ -130,7 +172,8 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=2,
     ),
     root(
-        "code.attribute", UNSPECIFIC,
+        "code.attribute",
+        UNSPECIFIC,
         ("Error", "Exception", "StopIteration", "AssertionError"),
         r"^(?:[A-Za-z_][\w.]*\.)?(?:AttributeError|TypeError|KeyError|IndexError|ValueError|AssertionError"
         "|RuntimeError|NotImplementedError|ZeroDivisionError|FileNotFoundError|Exception|OSError"
@@ -139,13 +182,16 @@ SIGNATURES: tuple[Signature, ...] = (
         r"|\w+Error)\b(?::|$)",
         "an exception without a better explanation",
         "read the traceback above this line",
-        'Traceback (most recent call last):\n  File "/x/y.py", line 1, in f\nAttributeError: \'NoneType\' '
+        "Traceback (most recent call last):\n  File \"/x/y.py\", line 1, in f\nAttributeError: 'NoneType' "
         "object has no attribute 'shape'",
         "AttributeError: 'NoneType' object has no attribute 'shape'",
-        frames=".", weight=1, certainty="possible",
+        frames=".",
+        weight=1,
+        certainty="possible",
     ),
     aside(
-        Role.HINT, "code.did-you-mean",
+        Role.HINT,
+        "code.did-you-mean",
         ("Did you mean",),
         "^Did you mean",
         "a hint of the interpreter",

@@ -5,38 +5,57 @@ from __future__ import annotations
 from orchestrator.core.diagnosis.signature import Signature, root
 
 _KNOBS = (
-    "--speculative-algorithm", "--speculative-draft-model-path", "--speculative-eagle-topk",
-    "--speculative-num-steps", "--speculative-num-draft-tokens", "--speculative-config", "SGLANG_ENABLE_SPEC_V2",
-    "--speculative-token-map", "--speculative-draft-attention-backend",
+    "--speculative-algorithm",
+    "--speculative-draft-model-path",
+    "--speculative-eagle-topk",
+    "--speculative-num-steps",
+    "--speculative-num-draft-tokens",
+    "--speculative-config",
+    "SGLANG_ENABLE_SPEC_V2",
+    "--speculative-token-map",
+    "--speculative-draft-attention-backend",
 )
 
 SIGNATURES: tuple[Signature, ...] = (
     root(
-        "spec.frames", "speculative",
+        "spec.frames",
+        "speculative",
         (
-            "Sizes of tensors must match", "shapes cannot be multiplied", "must match the size of tensor",
-            "Error", "Exception",
+            "Sizes of tensors must match",
+            "shapes cannot be multiplied",
+            "must match the size of tensor",
+            "Error",
+            "Exception",
         ),
         "Sizes of tensors must match|shapes cannot be multiplied|must match the size of tensor"
         "|^(?:RuntimeError|ValueError|AssertionError|KeyError|IndexError|TypeError|AttributeError"
         r"|NotImplementedError)\b",
-        "the draft path failed: draft and target do not fit, or this combination of draft options is "
-        "not handled",
+        "the draft path failed: draft and target do not fit, or this combination of draft options is not handled",
         "a draft made for this target; fewer options (topk 1); the engine's other version of speculation",
         'Traceback (most recent call last):\n  File "/x/srt/speculative/eagle_worker_v2.py", line 351, '
         "in draft\nRuntimeError: Sizes of tensors must match except in dimension 1.",
         "RuntimeError: Sizes of tensors must match except in dimension 1.",
-        weight=2, knobs=_KNOBS,
-        frames=(
-            "speculative/|spec_decode/|eagle|draft_worker|draft_runner|medusa|ngram_worker"
-            "|multi_step_draft|/mtp"
-        ),
+        weight=2,
+        knobs=_KNOBS,
+        frames=("speculative/|spec_decode/|eagle|draft_worker|draft_runner|medusa|ngram_worker|multi_step_draft|/mtp"),
     ),
     root(
-        "spec.words", "speculative",
+        "spec.words",
+        "speculative",
         (
-            "draft model", "Draft model", "speculative", "Speculative", "EAGLE", "eagle", "draft_model",
-            "num_draft_tokens", "hot_token_id", "spec decode", "draft vocab", "NGRAM", "MTP",
+            "draft model",
+            "Draft model",
+            "speculative",
+            "Speculative",
+            "EAGLE",
+            "eagle",
+            "draft_model",
+            "num_draft_tokens",
+            "hot_token_id",
+            "spec decode",
+            "draft vocab",
+            "NGRAM",
+            "MTP",
         ),
         r"^(?:[\w.]+\.)?(?:ValueError|AssertionError|RuntimeError|NotImplementedError|KeyError"
         r"|AttributeError|Exception|TypeError): .*(?:[Dd]raft|[Ss]peculat|EAGLE|[Ee]agle\d?\b|hot_token_id"
@@ -45,6 +64,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "a draft made for this target, other draft options, or without speculation",
         "ValueError: Draft model vocab size 32000 does not match the target's 128256",
         "Using EAGLE speculative decoding",
-        weight=3, knobs=_KNOBS,
+        weight=3,
+        knobs=_KNOBS,
     ),
 )

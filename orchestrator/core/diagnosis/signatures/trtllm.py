@@ -6,10 +6,14 @@ from orchestrator.core.diagnosis.signature import Signature, root
 
 SIGNATURES: tuple[Signature, ...] = (
     root(
-        "trt.serialization", "abi_mismatch",
+        "trt.serialization",
+        "abi_mismatch",
         (
-            "Serialization assertion", "Version tag does not match", "deserializeCudaEngine",
-            "Failed to deserialize cuda engine", "different version of TensorRT",
+            "Serialization assertion",
+            "Version tag does not match",
+            "deserializeCudaEngine",
+            "Failed to deserialize cuda engine",
+            "different version of TensorRT",
         ),
         "Serialization assertion .*failed|Version tag does not match|Failed to deserialize cuda engine"
         "|different version of TensorRT",
@@ -21,9 +25,14 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=3,
     ),
     root(
-        "trt.kv", "oom_kv_cache",
+        "trt.kv",
+        "oom_kv_cache",
         (
-            "enough GPU memory for KV", "KV cache", "kv_cache_config", "kvCacheManager", "maxNumTokens",
+            "enough GPU memory for KV",
+            "KV cache",
+            "kv_cache_config",
+            "kvCacheManager",
+            "maxNumTokens",
             "free_gpu_memory_fraction",
         ),
         "(?:Error|ERROR|Assertion failed).*(?:[Nn]ot? enough|[Ii]nsufficient|too small"
@@ -36,7 +45,8 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=3,
     ),
     root(
-        "trt.assertion", "argument_error",
+        "trt.assertion",
+        "argument_error",
         ("Assertion failed: ",),
         "Assertion failed: .*(?:mpiSize|MPI size|tp_size|world ?[sS]ize|gpusPerNode|GPUs per node|rank"
         r"|max_(?:batch|input|seq|num)\w*|beam)",
@@ -47,20 +57,29 @@ SIGNATURES: tuple[Signature, ...] = (
         weight=3,
     ),
     root(
-        "trt.assertion-any", "feature_unsupported",
+        "trt.assertion-any",
+        "feature_unsupported",
         ("Assertion failed: ",),
         r"\[ERROR\].*Assertion failed: |Assertion failed: .*(?:not supported|[Uu]nsupported)",
         "an assertion of TensorRT-LLM failed",
         "read the assertion and its source line",
         "RuntimeError: [TensorRT-LLM][ERROR] Assertion failed: unsupported data type (/x/gemm.cpp:40)",
         "assertions on",
-        weight=1, certainty="possible",
+        weight=1,
+        certainty="possible",
     ),
     root(
-        "trt.mpi", "network_setup",
+        "trt.mpi",
+        "network_setup",
         (
-            "MPI_ERR_SPAWN", "MPI_Init", "PMIX ERROR", "ORTE does not know", "not enough slots available",
-            "PMI server not found", "orte_init failed", "MPI_INIT",
+            "MPI_ERR_SPAWN",
+            "MPI_Init",
+            "PMIX ERROR",
+            "ORTE does not know",
+            "not enough slots available",
+            "PMI server not found",
+            "orte_init failed",
+            "MPI_INIT",
         ),
         "MPI_ERR_SPAWN|PMIX ERROR|not enough slots available|PMI server not found|orte_init failed"
         r"|MPI_Init\w* .*fail",
