@@ -19,7 +19,7 @@ class CommandEngine:
     name = "command"
     package = None
     vocabulary = NOTHING
-    reuses_address = False
+    reuses_address = True  # as nearly every server does; one that does not says so itself when it cannot bind
 
     def argv(self, target: Target, configuration: Configuration, launch_id: str) -> tuple[str, ...]:
         known = {"{port}": str(target.port), "{model}": target.model or "", "{launch}": launch_id}

@@ -32,6 +32,16 @@ _TITLES = {"SPT_NOENV": "1"}
 """Has setproctitle leave the environment of a rank readable, so that what reached it can be proved."""
 
 
+API_KEY_ENV = "ORC_API_KEY"
+"""Where a server that was given `--api-key` carries it once more, for the agent to read beside it."""
+
+
+def api_key_of(target: Target) -> str | None:
+    """The key that the target's own flags demand of every request."""
+    key = target.args.get("api-key")
+    return key if isinstance(key, str) else None
+
+
 def server_environment(target: Target, configuration: Configuration, base_env: Mapping[str, str]) -> dict[str, str]:
     """Account → interpreter's own directory first on PATH → GPUs → target, context and changes."""
     base = {name: base_env[name] for name in BASE_NAMES if name in base_env}
@@ -39,4 +49,6 @@ def server_environment(target: Target, configuration: Configuration, base_env: M
         own = posixpath.dirname(target.python)
         base["PATH"] = f"{own}:{base['PATH']}" if base.get("PATH") else f"{own}:/usr/local/bin:/usr/bin:/bin"
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, target.gpus))} if target.gpus is not None else {}
-    return merge_env(base, gpus, _TITLES if target.engine in _TITLED else {}, configuration.env)
+    key = api_key_of(target)
+    keys = {API_KEY_ENV: key} if key is not None else {}
+    return merge_env(base, gpus, _TITLES if target.engine in _TITLED else {}, keys, configuration.env)

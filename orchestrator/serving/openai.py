@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.serving.environment import API_KEY_ENV
 from orchestrator.serving.http import post
 from orchestrator.serving.prompts import prompt_of
 
@@ -22,6 +23,7 @@ def ready_spec(target: Target, health: str, model: str) -> dict[str, Any]:
         "expect": [],
         "generate": {"path": "/v1/completions", "body": body, "text_key": "choices.0"},
         "poll_s": 0.05,
+        "api_key_env": API_KEY_ENV,
     }
 
 
@@ -38,6 +40,7 @@ def decode_spec(target: Target, workload: Workload, measure: Measure, model: str
         "flush_path": None,
         "extra": {"model": model},
         "timeout_s": 600.0,
+        "api_key_env": API_KEY_ENV,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.serving.configuration import flag_words
+from orchestrator.serving.environment import API_KEY_ENV
 from orchestrator.serving.http import post
 from orchestrator.serving.prompts import prompt_of, token_ids
 from orchestrator.serving.vocabulary import SGLANG
@@ -42,6 +43,7 @@ class SglangEngine:
                 "text_key": "meta_info.completion_tokens",
             },
             "poll_s": 0.05,
+            "api_key_env": API_KEY_ENV,
         }
 
     def decode_spec(self, target: Target, workload: Workload, measure: Measure, launch_id: str) -> dict[str, Any]:
@@ -57,6 +59,7 @@ class SglangEngine:
             "flush_path": "/flush_cache",
             "extra": {},
             "timeout_s": 600.0,
+            "api_key_env": API_KEY_ENV,
         }
 
     def generate_request(self, target: Target, prompt: str, tokens: int, launch_id: str) -> dict[str, Any]:

@@ -39,3 +39,16 @@ def test_a_failing_server_gets_its_verdict_and_leaves_nothing(bench: Bench, faul
     assert summary["host_state"] == "clean"
     assert bench.tree() == before
     assert processes_of(bench.lab.root) == []
+
+
+def test_a_server_that_demands_a_key_is_given_it(bench: Bench) -> None:
+    """With `--api-key` in the target every request carries the key, and the key is nowhere in what is kept."""
+    inventory = bench.inventory()
+    inventory["targets"]["kimi-lab"]["args"]["api-key"] = "sk-very-secret-key"
+    bench.write_inventory(inventory)
+    row = {"id": "nothing", "changes": [{"env": {"OMP_NUM_THREADS": "1"}}]}
+    code, summary = bench.run("run", str(bench.write_playbook([row])))
+    assert code == 0, summary
+    assert summary["findings"][0]["verdict"] in ("no_effect", "inconclusive")
+    kept = b"".join(p.read_bytes() for p in bench.state.rglob("*") if p.is_file())
+    assert b"sk-very-secret-key" not in kept
