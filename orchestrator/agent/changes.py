@@ -179,6 +179,9 @@ class Changes:
         def intend(plan: List[str]) -> None:
             self.note("REVERT_INTENT", {"txn": txn, "reason": reason, "plan": plan, "touched": sorted(touched)})
 
+        if self.history.left is None or self.history.revert is not None:
+            # A killed process may have left names in memory only: they become durable before anything rests on them.
+            files.sync_all(self._fs, transaction)
         undone = files.undo(self._fs, self._place, transaction, placed, touched, intend)
         if not undone.held:
             paths = [change.path for change in transaction.changes]

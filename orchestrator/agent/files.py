@@ -316,6 +316,7 @@ def _settle_names(fs: Fs, change: Change) -> None:
     spare, stage, path = fs.find(_spare(change.stage)), fs.find(change.stage), fs.find(change.path)
     if spare is not None and stage is None:
         fs.rename(_spare(change.stage), change.stage)
+        fs.sync_dir(os.path.dirname(change.stage))  # before the spare name is used again
         stage = spare
     elif spare is not None:
         fs.unlink(_spare(change.stage))

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.agent.simfs import SimFs
 from tests.faults import (
     calls,
     controllers,
@@ -38,6 +37,11 @@ from tests.faults.tracing import Point, why_not
 
 SEED = 20261
 SIDE_BY_SIDE = 8
+SIMULATED = (
+    ("9 simulated, exchange", simulator.Simulated, False),
+    ("9 simulated, links", simulator.Linking, False),
+    ("9 simulated, small journal", simulator.Simulated, True),
+)
 
 
 class Harness:
@@ -82,8 +86,8 @@ class Harness:
         for kind in ("ext4", "xfs", "btrfs"):
             for split in (False, True):
                 yield f"8 power {kind} {'apart' if split else 'beside'}", partial(self._power, kind, split)
-        yield "9 simulated, exchange", lambda: self._simulated("9 simulated, exchange", SimFs())
-        yield "9 simulated, links", lambda: self._simulated("9 simulated, links", simulator.Linking())
+        for name, simulated, is_small in SIMULATED:
+            yield name, partial(self._simulated, name, simulated, is_small)
         yield "10 dead-man", self._deadman
         yield "10 coming back", self._come_back
 
@@ -128,8 +132,9 @@ class Harness:
         row.layer = f"8 {row.layer}"
         return row
 
-    def _simulated(self, name: str, disk: SimFs) -> Row:
-        return simulator.cut_everywhere(name, disk, 3 if self.share < 1.0 else 12, SEED, self.stop_at)
+    def _simulated(self, name: str, kind: type[simulator.Simulated], is_small: bool) -> Row:
+        samples = 2 if self.share < 1.0 else 5
+        return simulator.Cuts(kind, samples=samples, seed=SEED, is_small=is_small).carry_out(name, self.stop_at)
 
     def _deadman(self) -> Row:
         times_s: list[float] = []

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,25 @@ class Bug:
 
 def _one(name: str, seen_by: str, file: str, old: str, new: str) -> Bug:
     return Bug(name, ((file, old, new),), seen_by)
+
+
+_SYNCED = ("files.py", "journal.py", "fs.py")
+_SYNC = re.compile(r"^( +)(?:self\._|self\.|fs\.|)?(?:fs\.)?(?:fsync|fdatasync|sync_dir|sync_all)\(.*\)$")
+
+
+def single_syncs(agent: Path) -> list[Bug]:
+    """One bug for each line that syncs: it does nothing instead. The lines of `Fs` that carry a sync out are left."""
+    found = []
+    for file in _SYNCED:
+        lines = (agent / file).read_text().splitlines(keepends=True)
+        for number, line in enumerate(lines):
+            match = _SYNC.match(line.rstrip("\n"))
+            if match is None or line.strip().startswith("os."):
+                continue
+            old = "".join(lines[max(0, number - 6) : number + 3])
+            new = "".join([*lines[max(0, number - 6) : number], f"{match[1]}None\n", *lines[number + 1 : number + 3]])
+            found.append(_one(f"{file}:{number + 1} {line.strip()} taken out", "9", file, old, new))
+    return found
 
 
 # fmt: off

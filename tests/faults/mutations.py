@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.agents import PACKAGE
-from tests.faults.bugs import BUGS, Bug
+from tests.faults.bugs import BUGS, Bug, single_syncs
 
 _TESTS = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 600.0
@@ -55,22 +55,26 @@ def hunt(bug: Bug) -> Result:
             cwd=folder, env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
         )  # fmt: skip
-    return Result(bug, done.returncode == 1, _first_words(done.stderr), time.monotonic() - started)
+    is_broken = any(word in done.stderr for word in ("SyntaxError", "NameError", "ImportError"))  # that is no bug found
+    return Result(bug, done.returncode == 1 and not is_broken, _first_words(done.stderr), time.monotonic() - started)
 
 
 def _first_words(text: str) -> str:
+    """What was seen first; a plain run that failed is a traceback of the harness."""
+    if "Traceback" in text and "failures" not in text:
+        return "a run without any fault: " + text.strip().splitlines()[-1][:160]
     lines = [line.strip() for line in text.splitlines() if line.startswith("  ")]
-    if "Error" in text and not lines:
-        lines = [text.strip().splitlines()[-1]]
-    return " — ".join(lines[:2])[:160] if lines else text.strip()[-160:]
+    return " — ".join(lines[:2])[:200] if lines else text.strip()[-160:]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.mutations", description=__doc__)
     parser.add_argument("--only", default="", help="bugs whose name holds this")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--syncs", action="store_true", help="every single sync of files and journal taken out instead")
     given = parser.parse_args()
-    bugs = [bug for bug in BUGS if given.only in bug.name]
+    every = single_syncs(PACKAGE / "orchestrator" / "agent") if given.syncs else BUGS
+    bugs = [bug for bug in every if given.only in bug.name]
     with ThreadPoolExecutor(given.workers) as pool:
         results = list(pool.map(hunt, bugs))
     print("| bug | layer | caught | by | seconds |\n| --- | --- | --- | --- | --- |")

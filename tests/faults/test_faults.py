@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.simfs import SimFs
 from tests.faults import (
     calls,
     controllers,
@@ -158,10 +157,11 @@ def test_a_power_cut_on_ext4_is_recovered(tmp_path: Path, split: bool) -> None:
     assert row.is_good, (row.failures, row.not_reached)
 
 
-@pytest.mark.parametrize("disk", [SimFs(), simulator.Linking()], ids=["exchange", "links"])
-def test_a_disk_that_forgets_anything_not_synced_loses_nothing(disk: SimFs) -> None:
-    """Two transactions, hundreds of images."""
-    row = simulator.cut_everywhere("simulated", disk, 2, SEED)
+@pytest.mark.parametrize("kind", [simulator.Simulated, simulator.Linking], ids=["exchange", "links"])
+@pytest.mark.parametrize("is_small", [False, True], ids=["", "small journal"])
+def test_a_disk_that_forgets_anything_not_synced_loses_nothing(kind: type[simulator.Simulated], is_small: bool) -> None:
+    """Two transactions, hundreds of images; cut at once, or while what a kill left in memory is recovered."""
+    row = simulator.Cuts(kind, samples=1, seed=SEED, is_small=is_small).carry_out("simulated")
     assert row.is_good, row.failures[:5]
     assert row.points > 500
 
