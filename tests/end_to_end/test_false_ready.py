@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.agent import leftovers, processes
 from orchestrator.cli.main import run_command
 from orchestrator.core.model import Target
 from orchestrator.serving.configuration import Configuration
@@ -39,13 +40,18 @@ def old_server(rig: Rig, port: int, log: Path) -> Iterator[subprocess.Popen[byte
         wait_until_healthy(process, port, log)
         yield process
     finally:
-        process.terminate()  # which leaves nothing in /dev/shm, as SIGKILL does
+        family = processes.descendants(processes.read_table(), [process.pid]) | {process.pid}
+        shared = leftovers.shared_memory(family)  # this version leaves semaphores behind, whoever ends it
+        process.terminate()
         try:
             process.wait(30)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
+            for path in Path(leftovers.SHM).iterdir():
+                if path.stat().st_ino in shared:
+                    path.unlink()
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
