@@ -26,10 +26,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from orchestrator.controller.arm import file_change  # noqa: E402
 from orchestrator.controller.clock import SystemClock  # noqa: E402
 from orchestrator.controller.dialogue import ArmFailed, Dialogue  # noqa: E402
 from orchestrator.controller.interrupts import Interrupts  # noqa: E402
+from orchestrator.controller.splices import file_change  # noqa: E402
 from orchestrator.controller.treatment import FileEdit  # noqa: E402
 from orchestrator.controller.watch import ServerWatch  # noqa: E402
 from orchestrator.core.diagnosis import diagnose  # noqa: E402

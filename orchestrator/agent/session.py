@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from orchestrator.agent import decode, ending, escape, processes, ready, stacks, sweeping
+from orchestrator.agent import decode, ending, escape, processes, ready, splices, stacks, sweeping
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardlink import GuardLink
@@ -204,7 +204,7 @@ class Session:
         self._refuse_inherited()
         self._ensure_guard()
         self.tree.make_shadow()
-        return self.tree.apply(str(request["txn"]), request["files"])
+        return self.tree.apply(str(request["txn"]), splices.expand(self._fs, request["files"]))
 
     def revert(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         result = self.tree.revert(str(request["txn"]), str(request["reason"]))

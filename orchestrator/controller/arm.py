@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller import warmup
 from orchestrator.controller.dialogue import ArmFailed, Dialogue
+from orchestrator.controller.splices import file_change
 from orchestrator.controller.watch import ServerWatch
 from orchestrator.core.diagnosis import Diagnosis, diagnose
 from orchestrator.core.lifecycle import ArmStep, Outcome, is_end, next_step, pending
@@ -24,7 +24,7 @@ from orchestrator.serving.treatment import Check, interpreter_probe, judge_treat
 if TYPE_CHECKING:
     from orchestrator.controller.book import ArmBook
     from orchestrator.controller.session import HostSession
-    from orchestrator.controller.treatment import FileEdit, Treatment
+    from orchestrator.controller.treatment import Treatment
     from orchestrator.core.model import Measure, Workload
 
 _SERVER_STEPS = frozenset({ArmStep.READY, ArmStep.GATE, ArmStep.MEASURE, ArmStep.STOP})
@@ -360,15 +360,3 @@ _NEEDS_DIAGNOSIS = frozenset(
         LaunchOutcome.wrong_server,
     }
 )
-
-
-def file_change(edit: FileEdit) -> dict[str, Any]:
-    """A file edit as the agent's `apply` takes it."""
-    kind = "create" if edit.before is None else "delete" if edit.after is None else "replace"
-    return {
-        "path": edit.path,
-        "kind": kind,
-        "before_sha256": None if edit.before is None else hashlib.sha256(edit.before).hexdigest(),
-        "content_b64": None if edit.after is None else base64.b64encode(edit.after).decode("ascii"),
-        "mode": edit.mode,
-    }

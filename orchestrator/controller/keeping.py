@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.controller.arm import file_change
+from orchestrator.controller.splices import file_change
 from orchestrator.core.secrets import mask_env, mask_words
 from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.serving.engine import plan_launch
