@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from tests.end_to_end.conftest import Bench
@@ -57,9 +56,9 @@ def test_a_server_of_ones_own_is_tuned_by_its_source(bench: Bench, tmp_path: Pat
     program.write_text(SERVER)
     target = {
         "engine": "command",
-        "python": sys.executable,
+        "python": str(bench.lab.python),
         "source": str(source),
-        "launch": [sys.executable, str(program), "{port}"],
+        "launch": [str(bench.lab.python), str(program), "{port}"],
         "health": "/alive",
         "port": free_port(),
         "ready": {"limit": "20s", "stall": "10s"},

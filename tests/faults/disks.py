@@ -9,11 +9,13 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+_TRIES, _PAUSE_S = 100, 0.05
 _SHUTDOWN = 0x8004587D
 _NO_LOG_FLUSH = 2
 _MIB = {"ext4": 24, "xfs": 320, "btrfs": 128}
@@ -40,6 +42,11 @@ class Disk:
         _run("mount", "-t", self.kind, *options, str(self.image), str(self.point))
 
     def unmount(self) -> None:
+        """A process that was just killed may take a moment to let go of its files."""
+        for _ in range(_TRIES):
+            if subprocess.run(["umount", str(self.point)], capture_output=True, check=False).returncode == 0:
+                return
+            threading.Event().wait(_PAUSE_S)
         _run("umount", str(self.point))
 
     def settle(self) -> None:
