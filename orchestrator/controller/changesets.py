@@ -7,10 +7,14 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core import planning
 from orchestrator.core.secrets import Masker, secret_values
 
 if TYPE_CHECKING:
-    from orchestrator.core.model import Hypothesis
+    from orchestrator.core.model import Hypothesis, Playbook, Target
+
+_READABLE = 160
+"""Characters of a setting that a fact shows; a longer one ends in a digest of the whole."""
 
 _SHOWN = 12
 """Hexadecimal digits; enough to tell the changes of one hypothesis apart."""
@@ -26,6 +30,33 @@ def change_facts(
 ) -> dict[str, str]:
     """Fact → digest of the changes with the files they name (`texts`: name → content). Secret values do not count."""
     return {fact_of(h.id): _digest(h, texts, secrets) for h in hypotheses}
+
+
+def setting_facts(playbook: Playbook, target: Target, secrets: Collection[str] = ()) -> dict[str, str]:
+    """What a finding was found under, by names: the target's known-good configuration, the workload, what decides and
+    how much evidence was asked for, and each context. Readable where short; secret values do not count."""
+    measure = playbook.measure
+    known_good = target.model_dump(mode="json", include={"args", "env", "gpus", "launch"}, exclude_defaults=True)
+    contexts = {
+        f"{planning.CONTEXT_FACT}{name}": context.model_dump(mode="json", exclude_defaults=True)
+        for name, context in playbook.contexts.items()
+    }
+    settings: dict[str, Any] = {
+        "target": known_good,
+        "workload": playbook.workload.model_dump(mode="json", exclude_none=True),
+        "measure": measure.model_dump(mode="json", include={"metric", "direction", "min_effect"}),
+        "effort": {"launches": measure.launches, "repetitions": measure.repetitions},
+        **contexts,
+    }
+    masker = Masker(secret_values(settings, secrets))
+    return {name: _readable(masker.data(value)) for name, value in settings.items()}
+
+
+def _readable(value: Any) -> str:  # noqa: ANN401 - any JSON
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if len(text) <= _READABLE:
+        return text
+    return f"{text[:_READABLE]}… ({hashlib.sha256(text.encode()).hexdigest()[:_SHOWN]})"
 
 
 def _digest(hypothesis: Hypothesis, texts: Mapping[str, bytes], secrets: Collection[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.controller.prepare import Prepared
     from orchestrator.controller.session import HostSession
     from orchestrator.core.model import Hypothesis, Playbook
+    from orchestrator.core.records import FindingRecord
     from orchestrator.ledger import Ledger
 
 READ_LIMIT = 8 << 20
@@ -32,13 +33,8 @@ def choose_trials(
     """Due hypotheses in order, each in its contexts. Raises one `PatchConflict` with every patch that does not fit."""
     ledger, playbook = prepared.ledger, prepared.playbook
     ledger.upsert_hypotheses(playbook.campaign, playbook.hypotheses)
-    hypotheses = {h.id: h for h in [r.as_hypothesis() for r in ledger.todo(playbook.campaign)]}
-    hypotheses.update({h.id: h for h in playbook.hypotheses})
-    ranked = rank(list(hypotheses.values()))
-    with ledger.batch():
-        for row in ranked:
-            ledger.set_rank(playbook.campaign, row.id, row.score, row.reason)
-    order = [hypotheses[row.id] for row in ranked]
+    order = rank_todo(ledger, playbook, only)
+    reopen_changed(ledger, playbook.campaign, session.name, facts)
     wanted = due_trials(ledger, playbook, order, session.name, facts, only)
     unmet = unmet_requirements(session, facts, [h for h, _ in wanted])
     treatments = build_all(prepared, session, [(h, c) for h, c in wanted if h.id not in unmet])
@@ -67,9 +63,50 @@ def contexts_of(hypothesis: Hypothesis, playbook: Playbook) -> tuple[str, ...]:
     return hypothesis.context or (next(iter(playbook.contexts)),)
 
 
-def rank(hypotheses: Sequence[Hypothesis]) -> list[planning.Ranked]:
-    """Best first, dependencies before what waits for them, each with the reason for its place."""
-    return planning.rank([planning.Candidate(h.id, gain=h.expect, after=h.after) for h in hypotheses])
+def rank_todo(ledger: Ledger, playbook: Playbook, only: Collection[str] = ()) -> list[Hypothesis]:
+    """The todo as `todo_order` gives it, each row's rank and reason written down."""
+    order, ranked = todo_order(ledger, playbook, only)
+    with ledger.batch():
+        for row in ranked:
+            ledger.set_rank(playbook.campaign, row.id, row.score, row.reason)
+    return order
+
+
+def todo_order(
+    ledger: Ledger, playbook: Playbook, only: Collection[str] = ()
+) -> tuple[list[Hypothesis], list[planning.Ranked]]:
+    """The todo with the playbook's rows as they stand there, best first; without what a person has dropped, unless
+    `only` names it."""
+    rows = ledger.todo(playbook.campaign)
+    hypotheses = {row.id: row.as_hypothesis() for row in rows}
+    hypotheses.update({h.id: h for h in playbook.hypotheses})
+    dropped = {row.id for row in rows if row.status == "skipped"} - set(only)
+    ranked = rank(list(hypotheses.values()), {row.id: row.pin for row in rows if row.pin is not None})
+    ranked = [row for row in ranked if row.id not in dropped]
+    return [hypotheses[row.id] for row in ranked], ranked
+
+
+def rank(hypotheses: Sequence[Hypothesis], pins: Mapping[str, float] | None = None) -> list[planning.Ranked]:
+    """Best first, dependencies before what waits for them, each with the reason for its place. `pins`: what a person
+    says a row is worth, in per cent an hour."""
+    known = pins or {}
+    return planning.rank(
+        [planning.Candidate(h.id, gain=h.expect, after=h.after, pin=known.get(h.id)) for h in hypotheses]
+    )
+
+
+def reopen_changed(ledger: Ledger, campaign: str, host: str, facts: Mapping[str, str]) -> list[FindingRecord]:
+    """Dead ends of this host that depend on a fact which is another one now are opened, each with the reason."""
+    with ledger.batch():
+        reopened = []
+        for finding in ledger.findings(campaign, host=host):
+            changed = planning.changed_facts(finding.depends_on, dict(facts)) if finding.is_dead_end else []
+            if changed:
+                reopened.append(ledger.reopen(finding.id, "; ".join(changed)))
+                if finding.hypothesis_id is not None:
+                    why = f"reopened: finding {finding.id} was {finding.verdict}, and {'; '.join(changed)}"
+                    ledger.reopen_row(campaign, finding.hypothesis_id, why)
+        return reopened
 
 
 def due_trials(
@@ -87,7 +124,8 @@ def due_trials(
         past: dict[str, list[planning.Past]] = {}
         for finding in ledger.findings(playbook.campaign, host=host, context=context):
             if finding.hypothesis_id is not None:
-                row = planning.Past(finding.id, Verdict(finding.verdict), finding.depends_on)
+                verdict, because = Verdict(finding.verdict), finding.reopened_because
+                row = planning.Past(finding.id, verdict, finding.depends_on, because)
                 past.setdefault(finding.hypothesis_id, []).append(row)
         judged = planning.due([h.id for h in order], past, known, only=only, again=bool(only))
         is_due = {d.id for d in judged if d.is_due}

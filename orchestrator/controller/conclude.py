@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.controller.changesets import fact_of
+from orchestrator.core import planning
 from orchestrator.core.records import Conclusion, LaunchOutcome, Verdict
 
 if TYPE_CHECKING:
@@ -39,12 +40,17 @@ _CLOSING = frozenset(
 _ALWAYS = ("engine", "model", "gpu_arch")
 
 
-def depends_on(hypothesis: Hypothesis, facts: Mapping[str, str]) -> dict[str, str]:
-    """The facts whose change would reopen a finding: those the hypothesis names, what it requires, the basics,
-    and what it changes."""
+def depends_on(hypothesis: Hypothesis, facts: Mapping[str, str], verdict: Verdict | None = None) -> dict[str, str]:
+    """The facts whose change would reopen a finding: those the hypothesis names, what it requires, the basics, what it
+    changes, and what it was tried under: a failure does not hang on how speed is measured, an effect does, and what
+    could not be decided hangs on how much evidence was asked for."""
     names = [*_ALWAYS, *hypothesis.revisit_when, *hypothesis.requires.packages]
-    changes = fact_of(hypothesis.id)
-    names += [changes] if changes in facts else []
+    tried_under = [fact_of(hypothesis.id), "target", *(n for n in facts if n.startswith(planning.CONTEXT_FACT))]
+    if verdict is not None and verdict.is_measured:
+        tried_under += ["workload", "measure"]
+    if verdict is Verdict.inconclusive:
+        tried_under.append("effort")
+    names += [name for name in tried_under if name in facts]
     return {name: facts.get(name, "absent") for name in dict.fromkeys(names)}
 
 
@@ -110,7 +116,7 @@ def conclude_measured(
         treatment_launches=launches[1],
         evidence=tuple(evidence),
         closes=judgement.verdict in _CLOSING,
-        depends_on=depends_on(hypothesis, facts),
+        depends_on=depends_on(hypothesis, facts, judgement.verdict),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.controller.changesets import change_facts
+from orchestrator.controller.changesets import change_facts, setting_facts
 from orchestrator.controller.claims import resources_of
 from orchestrator.controller.session import refuse_read_only
 from orchestrator.controller.threeway import recover_or_report
@@ -104,7 +104,11 @@ def _adopt_or_say(
 
 def facts_of_changes(prepared: Prepared) -> dict[str, str]:
     loaded = prepared.loaded
-    return change_facts(prepared.playbook.hypotheses, loaded.texts, loaded.target.secrets)
+    secrets = loaded.target.secrets
+    return {
+        **change_facts(prepared.playbook.hypotheses, loaded.texts, secrets),
+        **setting_facts(prepared.playbook, loaded.target, secrets),
+    }
 
 
 def recover_remains(

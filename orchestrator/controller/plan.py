@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.controller.choose import build_all, due_trials, rank, refuse_unknown_words, unmet_requirements
+from orchestrator.controller.choose import build_all, due_trials, refuse_unknown_words, todo_order, unmet_requirements
 from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
@@ -77,8 +77,7 @@ def plan(request: RunRequest, narrator: Narrator | None = None) -> Plan:
 def _plan(request: RunRequest, prepared: Prepared, session: HostSession) -> Plan:
     playbook, ledger = prepared.playbook, prepared.ledger
     facts = {**named_facts(session), **facts_of_changes(prepared)}
-    by_id = {h.id: h for h in playbook.hypotheses}
-    order = [by_id[row.id] for row in rank(playbook.hypotheses)]
+    order, _ = todo_order(ledger, playbook, request.only)
     wanted = due_trials(ledger, playbook, order, session.name, facts, request.only)
     unmet = unmet_requirements(session, facts, [h for h, _ in wanted])
     treatments = build_all(prepared, session, [(h, c) for h, c in wanted if h.id not in unmet])

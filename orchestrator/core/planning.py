@@ -37,6 +37,7 @@ class Candidate:
     odds: float = 0.5
     cost_s: float = 3600.0
     after: tuple[str, ...] = ()
+    pin: float | None = None  # a person's word on its worth, in per cent an hour: it counts instead of the reckoning
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def weigh(
     probe_factor: float = 1.0,
     cost_s: float = 3600.0,
     after: Sequence[str] = (),
+    pin: float | None = None,
 ) -> Candidate:
     """A candidate from everything that is known of it.
 
@@ -77,7 +79,7 @@ def weigh(
     odds = family_odds(*record)
     if lever_odds is not None:
         odds = (odds + lever_odds) / 2
-    return Candidate(id, gain, odds * min(1.0, probe_factor), cost_s, tuple(after))
+    return Candidate(id, gain, odds * min(1.0, probe_factor), cost_s, tuple(after), pin)
 
 
 def rank(candidates: Sequence[Candidate], *, decided: Collection[str] = ()) -> list[Ranked]:
@@ -105,6 +107,10 @@ def rank(candidates: Sequence[Candidate], *, decided: Collection[str] = ()) -> l
 
 
 def _score(candidate: Candidate) -> float:
+    return _reckoned(candidate) if candidate.pin is None else candidate.pin
+
+
+def _reckoned(candidate: Candidate) -> float:
     gain = ASSUMED_GAIN if candidate.gain is None else candidate.gain
     return gain * 100 * candidate.odds / (max(candidate.cost_s, 1.0) / 3600)
 
@@ -114,8 +120,10 @@ def _rank_reason(candidate: Candidate, worth: float, waits_for: Sequence[str]) -
     stated = "assumed" if candidate.gain is None else "expected"
     parts = [
         f"{gain * 100:+.1f} % {stated} × {candidate.odds:.0%} odds ÷ {candidate.cost_s / 60:.0f} min"
-        f" = {_score(candidate):.2f} % an hour"
+        f" = {_reckoned(candidate):.2f} % an hour"
     ]
+    if candidate.pin is not None:
+        parts.insert(0, f"ranked by hand at {candidate.pin:.2f} % an hour")
     if worth > _score(candidate):
         parts.append(f"moved up: others worth {worth:.2f} % an hour wait for it")
     if waits_for:
@@ -143,6 +151,7 @@ class Past:
     finding: int
     verdict: Verdict
     depends_on: Mapping[str, str] = field(default_factory=dict)
+    reopened: str | None = None  # why it was reopened, once it was
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,16 @@ def changed_facts(depends_on: Mapping[str, str], now: Mapping[str, str | None]) 
         for fact, was in depends_on.items()
         if fact in now and now[fact] != was
     ]
+
+
+CONTEXT_FACT = "context "
+"""Begins the name of a fact that counts in one context only."""
+
+
+def within(context: str, facts: Mapping[str, str]) -> dict[str, str]:
+    """The facts without those of other contexts: what was found in one does not hang on another."""
+    own = CONTEXT_FACT + context
+    return {name: value for name, value in facts.items() if not name.startswith(CONTEXT_FACT) or name == own}
 
 
 def due(
@@ -192,7 +211,7 @@ def _judge_due(name: str, past: Sequence[Past], now: Mapping[str, str | None], *
     reopened: list[str] = []
     said = [finding for finding in past if finding.verdict not in OPEN_VERDICTS]
     for finding in reversed(said):
-        changed = changed_facts(finding.depends_on, now)
+        changed = [finding.reopened] if finding.reopened is not None else changed_facts(finding.depends_on, now)
         is_bare = finding.verdict is Verdict.not_applicable and not finding.depends_on
         if changed:
             reopened.append(f"#{finding.finding} {finding.verdict}: {', '.join(changed)}")

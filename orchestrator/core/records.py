@@ -6,7 +6,7 @@ people: `#41` is experiment 41. Effects are relative gains, positive is better w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -304,6 +304,8 @@ class TodoRow(Model):
     expect: float | None = None
     rank: float | None = None
     reason: str = Field("", description="why it has this rank or status")
+    pin: float | None = Field(None, description="its worth by a person's word, in per cent an hour")
+    decision_id: int | None = Field(None, description="the decision that says why it was ranked by hand")
     hypothesis: Facts
     added_at: Timestamp
 
@@ -358,4 +360,5 @@ class CampaignView:
     fingerprints: Sequence[FingerprintRecord]
     experiments: Iterable[ExperimentRecord]
     events: Iterable[EventRecord]
-    artifacts: Mapping[int, Sequence[ArtifactRecord]]  # experiment id → its files
+    artifacts: Callable[[int], Sequence[ArtifactRecord]]  # experiment id → its files
+    content: Callable[[int], bytes | None] = lambda _: None  # artifact id → its bytes, None when they are gone

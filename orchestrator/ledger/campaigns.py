@@ -30,11 +30,12 @@ from orchestrator.ledger.tables import (
     HostTable,
     HypothesisTable,
     InventoryTable,
+    PlanTable,
     RunTable,
 )
 
 _run, _todo, _host = columns(RunTable).c, columns(HypothesisTable).c, columns(HostTable).c
-_fingerprint, _inventory = columns(FingerprintTable).c, columns(InventoryTable).c
+_fingerprint, _inventory, _plan = columns(FingerprintTable).c, columns(InventoryTable).c, columns(PlanTable).c
 
 
 class Campaigns(Part):
@@ -225,8 +226,18 @@ class Todo(Campaigns):
     def set_rank(self, campaign: str, hypothesis_id: str, rank: float | None, reason: str) -> TodoRow:
         return self._set_todo(campaign, hypothesis_id, {"rank": rank, "reason": reason})
 
+    def pin(self, campaign: str, hypothesis_id: str, worth: float | None, decision_id: int | None) -> TodoRow:
+        """A person's word on what a row is worth (per cent an hour), and the decision that says why; None takes it
+        back. The next ranking keeps it."""
+        return self._set_todo(campaign, hypothesis_id, {"pin": worth, "decision_id": decision_id})
+
     def set_status(self, campaign: str, hypothesis_id: str, status: TodoStatus, reason: str = "") -> TodoRow:
         return self._set_todo(campaign, hypothesis_id, {"status": status, "reason": reason})
+
+    def reopen_row(self, campaign: str, hypothesis_id: str, reason: str) -> None:
+        """A row that was done is open again; one that runs or was dropped stays so."""
+        row = (_todo.campaign == campaign, _todo.id == hypothesis_id, _todo.status == "done")
+        self._update(change(HypothesisTable).where(*row), {"status": "open", "reason": reason})
 
     def _set_todo(self, campaign: str, hypothesis_id: str, values: dict[str, Any]) -> TodoRow:
         with self._database.write():
@@ -237,6 +248,18 @@ class Todo(Campaigns):
         """Ranked rows first, highest rank first, then in the order they were added."""
         order = (_todo.rank.is_(None), _todo.rank.desc(), _todo.number)
         return records(TodoRow, self._rows(pick(HypothesisTable).where(_todo.campaign == campaign).order_by(*order)))
+
+    def keep_plan(self, campaign: str, text: str) -> None:
+        """The plan that people wrote, as they wrote it; one for each campaign, the last one counts."""
+        with self._database.write():
+            self.add_campaign(campaign)
+            values = {"text": text, "imported_at": self._now()}
+            if not self._update(change(PlanTable).where(_plan.campaign == campaign), values):
+                self._insert(PlanTable, {"campaign": campaign} | values)
+
+    def plan(self, campaign: str) -> str | None:
+        row = self._row(pick(PlanTable).where(_plan.campaign == campaign))
+        return None if row is None else str(row["text"])
 
     def todo_row(self, campaign: str, hypothesis_id: str) -> TodoRow:
         row = self._todo_row(campaign, hypothesis_id)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from sqlalchemy import select
 from sqlmodel import SQLModel
 
+from orchestrator.core.planning import within
 from orchestrator.core.records import Conclusion, DecisionRecord, FindingRecord, InsightRecord
 from orchestrator.errors import Bug, UsageError
 from orchestrator.ledger.base import Part, change, columns, pick, record, records
@@ -36,6 +37,7 @@ class Conclusions(Part):
             )
             row = self._row(family)
             values = conclusion.model_dump(mode="json", include=set(Conclusion.model_fields)) | {
+                "depends_on": within(experiment["context"], conclusion.depends_on),
                 "experiment_id": experiment_id, "family": row["family"] if row else "", "created_at": self._now(),
                 **{k: experiment[k] for k in ("campaign", "host", "context", "hypothesis_id")},
             }  # fmt: skip

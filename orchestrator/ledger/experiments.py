@@ -266,6 +266,17 @@ class Experiments(Part):
         query = pick(ExperimentTable).where(*(column == v for column, v in wanted.items() if v is not None))
         return [record(ExperimentRecord, row) for row in self._rows(query.order_by(_experiment.id))]
 
+    def mean_cost_s(self, campaign: str) -> float | None:
+        """Wall-clock seconds of an experiment on a hypothesis, on average over those that came to a verdict by
+        launches; None before there is one."""
+        seconds = (func.julianday(_experiment.ended_at) - func.julianday(_experiment.started_at)) * 86400.0
+        launched = select(_arm.experiment_id).where(_arm.kind == "treatment")
+        query = select(func.avg(seconds).label("mean")).where(
+            _experiment.campaign == campaign, _experiment.state == "done", _experiment.id.in_(launched)
+        )
+        row = self._row(query)
+        return None if row is None or row["mean"] is None else float(row["mean"])
+
     def each_experiment(self, campaign: str) -> Iterator[ExperimentRecord]:
         """With all their parts, oldest first, read page by page."""
         last = 0

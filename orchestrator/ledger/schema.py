@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from orchestrator.errors import Refused, UsageError
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision in `migrations/versions`."""
 
 

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from orchestrator.core.ports import Clock
-from orchestrator.core.records import ArtifactRecord, CampaignView
+from orchestrator.core.records import CampaignView
 from orchestrator.errors import Problem, Refused
 from orchestrator.ledger import checks
-from orchestrator.ledger.artifacts import Artifacts
+from orchestrator.ledger.artifacts import Artifacts, read_packed
 from orchestrator.ledger.base import Mask
 from orchestrator.ledger.campaigns import Runs, Todo
 from orchestrator.ledger.conclusions import Conclusions
@@ -64,11 +64,6 @@ class Ledger(Runs, Todo, Experiments, Conclusions, Trail, Artifacts):
             runs = self.runs(campaign)
             run_ids = frozenset(run.id for run in runs)
             hosts = {run.host for run in runs}
-            experiments = {e.id for e in self.experiments(campaign)}
-            artifacts: dict[int, list[ArtifactRecord]] = {}
-            for artifact in self.artifacts():
-                if artifact.experiment_id is not None and artifact.experiment_id in experiments:
-                    artifacts.setdefault(artifact.experiment_id, []).append(artifact)
             return CampaignView(
                 campaign=self.campaign(campaign),
                 exported_at=self._now(),
@@ -80,8 +75,15 @@ class Ledger(Runs, Todo, Experiments, Conclusions, Trail, Artifacts):
                 fingerprints=[f for f in self.fingerprints() if f.host in hosts],
                 experiments=_Anew(lambda: self.each_experiment(campaign)),
                 events=_Anew(lambda: self.each_event(run_ids)),
-                artifacts=artifacts,
+                artifacts=lambda experiment: self.artifacts(experiment_id=experiment),
+                content=self._kept_bytes,
             )
+
+    def _kept_bytes(self, artifact_id: int) -> bytes | None:
+        """None for what was pruned, or is gone or damaged, of which `check` tells."""
+        found = self.artifact(artifact_id)
+        problem, data = read_packed(self.state_dir / "artifacts" / found.path, found.sha256)
+        return data if problem is None else None
 
     def holder_token(self, host: str, tree: str) -> str:
         """The token under which this state directory holds that tree: the same each time, another for each tree. It

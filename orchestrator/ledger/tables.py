@@ -61,6 +61,11 @@ class HypothesisTable(Table, table=True):
     expect: float | None = None
     rank: float | None = None
     reason: str
+    pin: float | None = None
+    decision_id: int | None = Field(
+        default=None,
+        sa_column=Column(Integer, ForeignKey("decision.id", use_alter=True)),
+    )
     hypothesis: dict[str, Any] = Field(sa_type=JSON_TEXT)
     added_at: str
 
@@ -256,6 +261,13 @@ class EventTable(Table, table=True):
     settles: int | None = Field(default=None, foreign_key="event.seq")
     outcome: str | None = None
     data: dict[str, Any] = Field(sa_type=JSON_TEXT)
+
+
+class PlanTable(Table, table=True):
+    __tablename__ = "plan"
+    campaign: str = Field(primary_key=True, foreign_key="campaign.name")
+    text: str
+    imported_at: str
 
 
 class InventoryTable(Table, table=True):

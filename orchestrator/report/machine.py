@@ -38,7 +38,7 @@ def sections(view: CampaignView) -> Iterator[tuple[str, Iterable[Mapping[str, An
 
 
 def _experiment(view: CampaignView, experiment: ExperimentRecord) -> dict[str, Any]:
-    files = [_dump(artifact) for artifact in view.artifacts.get(experiment.id, ())]
+    files = [_dump(artifact) for artifact in view.artifacts(experiment.id)]
     return _dump(experiment) | {"artifacts": files}
 
 

@@ -117,7 +117,7 @@ def _experiments(view: CampaignView) -> Iterator[str]:
     is_empty = True
     for experiment in view.experiments:
         is_empty = False
-        yield from _experiment(experiment, view.artifacts.get(experiment.id, ()))
+        yield from _experiment(experiment, view.artifacts(experiment.id))
     if is_empty:
         yield from ("None yet.", "")
 

@@ -137,4 +137,4 @@ def test_artifacts_are_found_by_what_they_belong_to(ledger: Ledger, story: Story
     assert ledger.artifacts(launch_id=launch) == [log]
     ledger.end_arm(arm.id)
     ledger.end_experiment(experiment.id, "done", Verdict.inconclusive)
-    assert ledger.view("camp").artifacts == {experiment.id: [log, other]}
+    assert ledger.view("camp").artifacts(experiment.id) == [log, other]

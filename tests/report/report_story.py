@@ -98,7 +98,7 @@ def view(**more: Any) -> CampaignView:
         ],
         experiments=experiments,
         events=[EventRecord(seq=1, at=AT, kind="info", phase="connect", run_id=1, data={"ms": 3})],
-        artifacts={41: [ArtifactRecord(id=1, kind="log", name="server.log", sha256="c" * 64, size=9, stored_size=9,
-                                       path="cc/c.gz", keep="until_old", experiment_id=41, created_at=AT)]},
+        artifacts=lambda number: {41: [ArtifactRecord(id=1, kind="log", name="server.log", sha256="c" * 64, size=9, stored_size=9,
+                                       path="cc/c.gz", keep="until_old", experiment_id=41, created_at=AT)]}.get(number, []),
     )  # fmt: skip
     return replace(values, **more)
