@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from orchestrator.core.goal import parse_condition
 from orchestrator.core.units import Duration, Percent
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
@@ -298,6 +299,114 @@ class Measure(Model):
     min_effect: Percent = Field(0.02, description="smaller effects count as none")
     repetitions: int = Field(3, ge=1, description="samples of one launch")
     launches: int = Field(2, ge=1, description="launches of an arm at the most")
+    screening: bool = Field(
+        True, description="a crash, or an effect far above the noise, ends a hypothesis after one launch of each arm"
+    )
+
+
+class Goal(Model):
+    """What the campaign is after, across its contexts. It ends when this is reached."""
+
+    conditions: tuple[str, ...] = Field(
+        min_length=1, description="such as `speculative.output_tps > plain.output_tps`; all must hold"
+    )
+    verify_share: Percent | None = Field(
+        None, description="part of a speculative cycle that is the verify pass: gives the metric `verify_ms`"
+    )
+
+    @model_validator(mode="after")
+    def _conditions_can_be_read(self) -> Self:
+        for text in self.conditions:
+            parse_condition(text)
+        return self
+
+
+class Spending(Model):
+    """What one run may spend. No launch is started that would not come to its end."""
+
+    time: Duration | None = Field(None, description="from the start of the run until the host is given back")
+    launches: int | None = Field(None, ge=1, description="launches of the server")
+    gpu_hours: float | None = Field(None, gt=0, description="hours of all GPUs of the target together")
+
+
+class Axis(Model):
+    """One variable or flag of a search, and its values."""
+
+    env: EnvName | None = Field(None, description="a variable of the server's environment")
+    sitecustomize: EnvName | None = Field(None, description="a variable set at interpreter start")
+    args: str | None = Field(None, description="a flag of the server, without the dashes")
+    values: tuple[str | int | float | bool | None, ...] = Field(min_length=2, description="what it may be")
+    ordered: bool = Field(False, description="true: neighbours in the list are alike")
+
+    @model_validator(mode="after")
+    def _one_name(self) -> Self:
+        if sum(name is not None for name in (self.env, self.sitecustomize, self.args)) != 1:
+            raise ValueError("an axis needs exactly one of `env`, `sitecustomize`, `args`")
+        return self
+
+    @property
+    def kind(self) -> Literal["env", "sitecustomize", "args"]:
+        return "env" if self.env is not None else "sitecustomize" if self.sitecustomize is not None else "args"
+
+    @property
+    def name(self) -> str:
+        return str(self.env or self.sitecustomize or self.args)
+
+
+class Search(Model):
+    """A space of variables and flags that is searched when no hypothesis is due."""
+
+    space: tuple[Axis, ...] = Field(min_length=1, description="what is varied")
+    context: Name | None = Field(None, description="where; the first context when absent")
+    strategy: Literal["surrogate", "random", "optuna"] = Field(
+        "surrogate", description="who proposes; `optuna` needs the extra `search`"
+    )
+    trials: int = Field(20, ge=1, description="points to try at the most")
+    seed: int = Field(0, description="of the proposals")
+
+
+class Bottleneck(Model):
+    """One pass of the server as calls × cost + rest."""
+
+    context: Name | None = Field(None, description="the context it describes; the first one when absent")
+    calls: float = Field(ge=0, description="calls in one pass")
+    cost: Duration = Field(description="of one call")
+    rest: Duration = Field(description="everything else in the pass")
+
+
+class Pull(Model):
+    """What a hypothesis would change in the bottleneck: parts that become what is stated."""
+
+    lever: Literal["calls", "cost", "rest"] | None = Field(
+        None, description="the part it is about; without a value, that part may vanish"
+    )
+    calls: float | None = Field(None, ge=0, description="calls afterwards")
+    cost: Duration | None = Field(None, description="of one call afterwards")
+    rest: Duration | None = Field(None, description="the rest afterwards")
+    extra: Duration = Field(0.0, description="what the change itself adds to a pass")
+
+
+class Probe(Model):
+    """A micro-benchmark on the host that tests an assumption before any launch. It may demote, never keep."""
+
+    command: tuple[str, ...] = Field(
+        min_length=1, description="words of the command; {python} is the server's interpreter"
+    )
+    pattern: str = Field(description="regular expression for its output, with one group: the number")
+    now: float = Field(gt=0, description="the number as it is now; smaller is better")
+    then: float = Field(gt=0, description="what the hypothesis needs it to be")
+    timeout: Duration = Field(60.0, description="how long the command may take")
+
+
+class Part(Model):
+    """How one change of a bundle is called, and what it claims, when it has to stand alone."""
+
+    change: int = Field(ge=1, description="its place in `changes`, from 1")
+    claim: str = Field(description="one sentence")
+    why: str = Field("", description="what makes it likely")
+    expect: Percent | None = Field(None, description="expected gain of the metric")
+    family: str = Field("", description="approach it belongs to")
+    context: tuple[Name, ...] = Field((), description="where it is judged; the bundle's contexts when absent")
 
 
 class Context(Model):
@@ -341,6 +450,12 @@ class Hypothesis(Model):
         (), description="facts a dead end depends on, such as flashinfer-python or gpu_arch"
     )
     marker: str | None = Field(None, description="text that the change makes the server log, as proof it was reached")
+    isolate: bool = Field(True, description="false: when the bundle fails its members are not told apart")
+    parts: dict[Name, Part] = Field(
+        default_factory=dict, description="name → change of the bundle, for when it has to stand alone"
+    )
+    pull: Pull | None = Field(None, description="what it would change in the bottleneck")
+    probe: Probe | None = Field(None, description="tests its assumption before any launch")
 
     @model_validator(mode="after")
     def _bundles_are_declared(self) -> Self:
@@ -370,6 +485,11 @@ class Playbook(Model):
     at_end: Literal["found", "baseline", "best"] = Field(
         "found", description="files as found; `baseline` is the same; `best`: those of the largest proven gain stay"
     )
+    goal: Goal | None = Field(None, description="success across contexts; ends the campaign when reached")
+    budget: Spending = Field(default_factory=Spending, description="what one run may spend")
+    bottleneck: Bottleneck | None = Field(None, description="one pass as calls × cost + rest")
+    search: Search | None = Field(None, description="a space of variables and flags to search")
+    recheck_every: int = Field(8, ge=1, description="experiments after which the baseline is measured again")
     contexts: dict[Name, Context] = Field(
         default_factory=lambda: {"plain": Context()}, description="name → variation of the target"
     )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from orchestrator.core.goal import parse_condition
 from orchestrator.errors import Problem
 from orchestrator.playbook.document import Document, KeyPath
 from orchestrator.playbook.schema import suggest
@@ -90,8 +91,28 @@ def _cycle(document: Document, rows: _Rows) -> Iterator[Problem]:
 def _unknown_contexts(document: Document) -> Iterator[Problem]:
     written = document.data.get("contexts")
     contexts = list(written) if isinstance(written, dict) else list(DEFAULT_CONTEXTS)
+    for where, name in _named_contexts(document):
+        if name not in contexts:
+            hint = suggest(name, contexts, "contexts")
+            yield document.problem(f"there is no context `{name}`", where, hint=hint)
+
+
+def _named_contexts(document: Document) -> Iterator[tuple[KeyPath, str]]:
+    """Every place that names a context, with the name."""
     for path, row in _hypotheses(document.data):
-        for where, name in names_at(row.get("context"), (*path, "context")):
-            if name not in contexts:
-                hint = suggest(name, contexts, "contexts")
-                yield document.problem(f"there is no context `{name}`", where, hint=hint)
+        yield from names_at(row.get("context"), (*path, "context"))
+        parts = row.get("parts")
+        for part, body in parts.items() if isinstance(parts, dict) else ():
+            if isinstance(body, dict):
+                yield from names_at(body.get("context"), (*path, "parts", part, "context"))
+    for key in ("search", "bottleneck"):
+        body = document.data.get(key)
+        if isinstance(body, dict):
+            yield from names_at(body.get("context"), (key, "context"))
+    goal = document.data.get("goal")
+    for where, text in names_at(goal.get("conditions") if isinstance(goal, dict) else None, ("goal", "conditions")):
+        try:
+            condition = parse_condition(text)
+        except ValueError:  # reported by validation
+            continue
+        yield from ((where, key[0]) for key in (condition.left, condition.right) if key is not None)
