@@ -15,11 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from orchestrator.agent.errors import AgentError
+from orchestrator.agent.observing import Observer
 from orchestrator.agent.web import Exchange, prepare
 
 _FLUSH_S = 30.0
 _MAX_ERROR = 500
 _VERDICT_S = 0.3
+_AGREE = 0.05
+_FIRST_NUMBER = 500_000
 
 
 class EventLines:
@@ -53,6 +56,7 @@ class Meter:
         self._finish: Optional[str] = None
         self._error: Optional[str] = None
         self._done = False
+        self.gaps: List[float] = []  # seconds between tokens, once there is a sample
 
     def take(self, payload: str, at: float) -> None:
         """One event. Raises nothing: what cannot be read becomes the sample's error."""
@@ -125,7 +129,7 @@ class Meter:
         ok = self._error is None
         first, last = (self._arrivals[0], self._arrivals[-1]) if self._arrivals else ((0.0, 0), (0.0, 0))
         decoded = (tokens or 0) - first[1]
-        gaps = self._gaps(tokens)
+        gaps = self.gaps = self._gaps(tokens) if ok else []
         timed = ok and decoded > 0 and last[0] > first[0]
         return {
             "repetition": repetition,
@@ -159,6 +163,11 @@ class Meter:
         return gaps
 
 
+def agree(sweeps: List[float]) -> bool:
+    """Whether the last two of them are within 5 % of one another."""
+    return len(sweeps) > 1 and abs(sweeps[-1] - sweeps[-2]) <= _AGREE * max(sweeps[-2:])
+
+
 def percentile(values: List[float], share: float) -> Optional[float]:
     """Nearest rank, which is one of the values; None of none."""
     if not values:
@@ -190,10 +199,18 @@ def request_body(spec: Mapping[str, Any], prompt: str) -> Dict[str, Any]:
 class Probe:
     """One `decode` request. `stop` makes `run` return at once with what there is."""
 
-    def __init__(self, spec: Mapping[str, Any], headers: Mapping[str, str], host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        headers: Mapping[str, str],
+        host: str = "127.0.0.1",
+        observer: Optional[Observer] = None,
+    ) -> None:
         request_body(spec, "")  # an unknown api is refused before any thread waits for the others
         prepare()
         self._spec = spec
+        self._observer = observer
+        self._gaps: List[float] = []
         self._headers = {"Content-Type": "application/json", **headers}
         self._base = f"http://{host}:{spec['port']}"
         self._lock = threading.Lock()
@@ -217,18 +234,43 @@ class Probe:
 
     def run(self) -> Dict[str, Any]:
         """`samples`: one per stream and repetition. A warm-up that fails is one too, with a negative repetition.
-        `flushes`: what the server answered before each repetition."""
-        samples: List[Dict[str, Any]] = []
+        `flushes`: what the server answered before each repetition. `sweeps`: seconds per token of each warm-up.
+        `itl`: percentiles of the seconds between all tokens. `observed`: what the observer saw."""
+        samples, sweeps = self._warm_up()
         flushes: List[Dict[str, Any]] = []
-        for number in range(int(self._spec.get("warmup") or 0)):
-            samples += [s for s in self._volley(-1 - number) if not s["ok"]]
+        self._gaps = []
+        if self._observer is not None:
+            self._observer.begin()
         for repetition in range(int(self._spec["repetitions"])):
             if self._stopped is not None and repetition:
                 break
             if self._spec.get("flush_path"):
                 flushes.append({"repetition": repetition, **self._flush()})
             samples += self._volley(repetition)
-        return {"samples": samples, "flushes": flushes}
+        result: Dict[str, Any] = {"samples": samples, "flushes": flushes, "sweeps": sweeps}
+        result["itl"] = {f"p{share}_s": percentile(self._gaps, share / 100) for share in (50, 90, 99)}
+        if self._observer is not None:
+            result["observed"] = self._observer.end()
+        return result
+
+    def _warm_up(self) -> Tuple[List[Dict[str, Any]], List[float]]:
+        """Sweeps of the measured shape, `warmup` of them at least, until two agree or `warmup_most` are over: what is
+        compiled or cached on the first use is not measured. Failed samples, and seconds per token of each sweep."""
+        least = int(self._spec.get("warmup") or 0)
+        most = max(least, int(self._spec.get("warmup_most") or least))
+        failed: List[Dict[str, Any]] = []
+        sweeps: List[float] = []
+        for number in range(most):
+            if self._stopped is not None or (number >= least and (failed or agree(sweeps))):
+                break
+            if most > least and self._spec.get("flush_path"):
+                self._flush()
+            began_at = time.monotonic()
+            volley = self._volley(-1 - number)
+            seconds = time.monotonic() - began_at
+            failed += [sample for sample in volley if not sample["ok"]]
+            sweeps.append(seconds / max(sum(sample["output_tokens"] or 0 for sample in volley), 1))
+        return failed, sweeps
 
     def _volley(self, repetition: int) -> List[Dict[str, Any]]:
         """All streams of one repetition, started together."""
@@ -250,7 +292,10 @@ class Probe:
             # A connection that broke is most often a server that is about to be seen dead: the better reason.
             self._halt.wait(_VERDICT_S)
             meter.fail(self._stopped or f"{error.facts.get('reason', error.kind)}: {error.what}")
-        return meter.sample(repetition, stream, time.monotonic())
+        sample = meter.sample(repetition, stream, time.monotonic())
+        with self._lock:
+            self._gaps += meter.gaps
+        return sample
 
     def _follow(self, exchange: Exchange, meter: Meter) -> None:
         status, _, blocks = exchange.start()
@@ -267,12 +312,15 @@ class Probe:
             meter.fail(f"not an event: {lines.rest()[:_MAX_ERROR].decode('utf-8', 'replace')}")
 
     def _prompt(self, repetition: int, stream: int) -> str:
-        """The same for every stream, unless the spec has a list."""
-        prompt = self._spec["prompt"]
-        if isinstance(prompt, str):
-            return prompt
+        """One of a list, or the same for every stream. `vary` puts a number first, so that no prefix cache knows the
+        rest: `streams` before all streams but the first, `all` before every prompt."""
+        prompt, vary = self._spec["prompt"], self._spec.get("vary")
         streams = max(int(self._spec.get("concurrency") or 1), 1)
-        return str(prompt[(repetition * streams + stream) % len(prompt)])
+        if not isinstance(prompt, str):
+            return str(prompt[(repetition * streams + stream) % len(prompt)])
+        if vary == "all" or (vary == "streams" and stream):
+            return f"{_FIRST_NUMBER + repetition * streams + stream} {prompt}"
+        return prompt
 
     def _flush(self) -> Dict[str, Any]:
         try:

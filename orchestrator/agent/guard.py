@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from orchestrator.agent import ending, guardsocket, kernel, leftovers, processes, spawn
+from orchestrator.agent import ending, guardsocket, kernel, leftovers, processes, service, spawn
 from orchestrator.agent.errors import AgentError, failed
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardsocket import Peer
@@ -48,12 +48,15 @@ class Guard:
         self._peers: Dict[int, Peer] = {}
         self._runs: Dict[int, Run] = {}  # pid of a server's main process → its run
         self._exits: Dict[str, Dict[str, Any]] = {}
+        self._commands: Dict[int, Optional[Dict[str, Any]]] = {}  # pid of a benchmark → its end, None while it runs
         self._leaving = False
         self._wakeup = _receive_signals()
         self._listener = guardsocket.Door(self._state_dir)
         self._requests: Dict[str, Callable[[Mapping[str, Any]], Dict[str, Any]]] = {
             "hello": self._hello,
             "launch": self._launch,
+            "run": self._run,
+            "start_service": self._start_service,
             "leave": self._leave,
         }
 
@@ -136,7 +139,7 @@ class Guard:
     def _hello(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         me = processes.identity_of(os.getpid(), self._boot)
         assert me is not None
-        return {"pid": me.pid, "start_ticks": me.start_ticks, "exits": self._exits}
+        return {"pid": me.pid, "start_ticks": me.start_ticks, "exits": self._exits, "commands": self._ended_commands()}
 
     def _launch(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         run = Run(self._state_dir, str(request["launch_id"]))
@@ -147,6 +150,24 @@ class Guard:
         identity = processes.identity_of(pid, self._boot)
         assert identity is not None  # our child: at worst a zombie that we have not reaped
         return {"pid": pid, "start_ticks": identity.start_ticks}
+
+    def _run(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        """A command of a launch that is under way: below us like its server, and ended with it."""
+        command = spawn.Command(
+            list(request["argv"]), dict(request["env"]), str(request["cwd"]), str(request["log"]), "the benchmark"
+        )
+        pid = spawn.spawn(command)
+        self._commands[pid] = None
+        identity = processes.identity_of(pid, self._boot)
+        assert identity is not None  # our child, not yet reaped
+        return {"pid": pid, "start_ticks": identity.start_ticks}
+
+    def _ended_commands(self) -> Dict[str, Dict[str, Any]]:
+        return {str(pid): end for pid, end in self._commands.items() if end is not None}
+
+    def _start_service(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        """By us and not by the agent: what is started must outlive a login that takes its processes along."""
+        return {"pid": service.start_found(self._state_dir)}
 
     def _leave(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         self._leaving = True
@@ -166,16 +187,19 @@ class Guard:
             run = self._runs.pop(pid, None)
             if run is not None:
                 self._tell_exit(run, pid, status)
+            elif pid in self._commands:
+                self._commands[pid] = _end_of(pid, status)
+                self._tell(self._commands[pid])
 
-    def _tell_exit(self, run: Run, pid: int, status: int) -> None:
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        code = -number if number is not None else os.WEXITSTATUS(status)
-        end = {"launch_id": run.launch_id, "pid": pid, "exit_code": code, "signal": number}
-        end["at_s"] = processes.boottime_s()
-        self._exits[run.launch_id] = end
+    def _tell(self, end: Optional[Dict[str, Any]]) -> None:
         for peer in list(self._peers.values()):
             if not peer.send({"event": "exit", "data": end}):
                 self._drop(peer)
+
+    def _tell_exit(self, run: Run, pid: int, status: int) -> None:
+        end = {"launch_id": run.launch_id, **_end_of(pid, status)}
+        self._exits[run.launch_id] = end
+        self._tell(end)
         try:
             run.save_exit(end)
         except OSError:  # a full disk: the end is still told to whoever connects to us
@@ -238,12 +262,15 @@ class Guard:
 
     def _undo(self, tree: Tree) -> None:
         launch = tree.open_launch()
-        if launch is None and tree.open_transaction() is None and tree.open_shadow() is None:
+        opened = (launch, tree.open_transaction(), tree.open_shadow(), tree.open_service())
+        if all(one is None for one in opened):
             return
         did: List[str] = []
         left = self._end_launch(tree, launch, did) if launch is not None else []
         reason = "the lease ended without a word from the controller"
         result = tree.recover_files(reason)
+        if result["state"] == "clean" and not left:  # before the proof: it has been down long enough
+            did += service.give_back(tree, self._boot, lambda: service.start_found(self._state_dir))
         outcome: Dict[str, Any] = {
             "reason": reason,
             "did": [*did, *result["did"]],
@@ -275,6 +302,13 @@ class Guard:
         did.append(f"ended {len(ended.ended)} processes of launch {launched.launch_id}")
         did += [f"removed {path}" for path in swept.removed]
         return left
+
+
+def _end_of(pid: int, status: int) -> Dict[str, Any]:
+    """Exit code and signal of a child, as `exit` of the protocol has them."""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    code = -number if number is not None else os.WEXITSTATUS(status)
+    return {"pid": pid, "exit_code": code, "signal": number, "at_s": processes.boottime_s()}
 
 
 def _receive_signals() -> int:

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from orchestrator.agent import ending, holders, neighbours, probes, processes, state, survey, web
+from orchestrator.agent import ending, holders, neighbours, probes, processes, servicing, state, survey, web
 from orchestrator.agent.cache import Cache
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
@@ -76,9 +76,12 @@ class Agent:
             ),
             "manifest": self._manifest,
             "survey": self._survey,
+            "service_look": lambda r: servicing.look(int(r["port"])),
+            "service_await": self._with_tree(Session.service_await),
             "neighbours": self._neighbours,
             "await_ready": self._with_tree(Session.await_ready),
             "decode": self._with_tree(Session.decode),
+            "bench": self._with_tree(Session.bench),
             "inspect": self._with_tree(Session.inspect),
             "stacks": self._with_tree(Session.stacks),
         }
@@ -100,6 +103,8 @@ class Agent:
             "adopt": self._with_tree(Session.adopt_launch),
             "stop": self._with_tree(Session.stop),
             "sweep": self._with_tree(Session.sweep),
+            "service_stop": self._with_tree(Session.service_stop),
+            "service_start": self._with_tree(Session.service_start),
             "recover": self._with_tree(Session.recover),
             "close": self._close,
         }

@@ -112,6 +112,12 @@ class Server:
             self.mapped |= mapped
             self.run.save_seen(self.ours.seen, self.mapped)
 
+    def note_helper(self, identity: Identity) -> None:
+        """A command of ours that runs beside the server: ended with it, also by somebody who only has what is noted."""
+        with self._lock:
+            self.ours.seen.add(identity)
+            self.run.save_seen(self.ours.seen, self.mapped)
+
     def look(self) -> Dict[Identity, processes.Stat]:
         """The cheap look that is taken all the time; what is new is noted."""
         with self._lock:

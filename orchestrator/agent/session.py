@@ -12,13 +12,17 @@ import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from orchestrator.agent import decode, ending, escape, processes, ready, splices, stacks, sweeping
+from orchestrator.agent.benching import Bench
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardlink import GuardLink
 from orchestrator.agent.nursery import LOG, Nursery
+from orchestrator.agent.observing import Observer
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.runs import Run, list_runs
 from orchestrator.agent.server import Server
+from orchestrator.agent.service import summary
+from orchestrator.agent.servicing import Servicing
 from orchestrator.agent.shadow import Shadow, place
 from orchestrator.agent.tree import Tree
 from orchestrator.agent.vigil import Vigil
@@ -55,8 +59,10 @@ class Session:
         )
         self._link: Optional[GuardLink] = None
         self._server: Optional[Server] = None
+        self._bench: Optional[Bench] = None
         self._lock = threading.Lock()
         self._guard_lock = threading.Lock()
+        self._services = Servicing(self.tree, boot, self._ensure_guard, lambda: self._guard_identity)
         self._left = threading.Event()
         try:
             self._connect_guard()
@@ -91,6 +97,7 @@ class Session:
             "root": self.tree.root,
             "kept": self.tree.kept(),
             "shadow": self.tree.open_shadow(),
+            "service": summary(self.tree.open_service()),
         }
 
     def adopt(self) -> None:
@@ -150,9 +157,11 @@ class Session:
 
     def _take_exit(self, end: Dict[str, Any]) -> None:
         with self._lock:
-            server = self._server
+            server, bench = self._server, self._bench
         if server is not None and server.launched.pid == end["pid"]:
             server.take_exit(end)
+        elif bench is not None:
+            bench.take_exit(end)
 
     def _lose_guard(self) -> None:
         if self._server is not None:
@@ -169,7 +178,7 @@ class Session:
             print(f"no other guard: {error.what}", file=sys.stderr)
 
     def _is_anything_open(self) -> bool:
-        return self._is_work_open() or self.tree.open_shadow() is not None
+        return self._is_work_open() or self.tree.open_shadow() is not None or self.tree.open_service() is not None
 
     def _is_work_open(self) -> bool:
         return self.tree.open_transaction() is not None or self.tree.open_launch() is not None
@@ -212,7 +221,8 @@ class Session:
         return result
 
     def verify(self, _: Mapping[str, Any]) -> Dict[str, Any]:
-        return {**self.tree.verify(), "open": self.tree.open_transaction(), "kept": self.tree.kept()}
+        opened = {"open": self.tree.open_transaction(), "kept": self.tree.kept()}
+        return {**self.tree.verify(), **opened, "service": self._services.report()}
 
     def keep(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         if self.tree.open_launch() is not None:
@@ -313,6 +323,7 @@ class Session:
 
     def _environment(self, request: Mapping[str, Any], launch_id: str, tmp: str, site: str) -> Dict[str, str]:
         env = {str(name): str(value) for name, value in request["env"].items()}
+        env.update(self._services.values(request.get("from_service") or ()))
         env[processes.RUN_ID] = launch_id
         env["TMPDIR"] = tmp
         for name in request.get("own_caches") or ():
@@ -359,10 +370,30 @@ class Session:
     def decode(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         server, spec = self._server_of(request), request["spec"]
         headers = ready.authorization(server, spec.get("api_key_env"))
-        probe = decode.Probe(spec, headers, ready.address_of(server, int(spec["port"])))
+        host = ready.address_of(server, int(spec["port"]))
+        observer = Observer(spec, f"http://{host}:{spec['port']}", headers, server.run.log)
+        probe = decode.Probe(spec, headers, host, observer)
         server.on_end(lambda: probe.stop(server.end_sentence()))
         with server.quiet(), Vigil(server, probe, spec.get("stall_s")) as vigil:
             result = probe.run()
+        return {**result, "hung": vigil.hung} if vigil.hung is not None else result
+
+    def bench(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        server = self._server_of(request)
+        headers = ready.authorization(server, request.get("api_key_env"))
+        base = f"http://{ready.address_of(server, int(request['port']))}:{request['port']}"
+        bench = Bench(server, self._ensure_guard(), request, Observer(request, base, headers, server.run.log))
+        with self._lock:
+            if self._bench is not None:
+                raise AgentError("refused", "a benchmark is running already", {"launch_id": server.launch_id})
+            self._bench = bench
+        server.on_end(lambda: bench.stop(server.end_sentence()))
+        try:
+            with server.quiet(), Vigil(server, bench, request.get("stall_s")) as vigil:
+                result = bench.run(server.note_helper)
+        finally:
+            with self._lock:
+                self._bench = None
         return {**result, "hung": vigil.hung} if vigil.hung is not None else result
 
     def stacks(self, request: Mapping[str, Any]) -> Dict[str, Any]:
@@ -385,7 +416,19 @@ class Session:
             self._settle()
         return reply
 
-    def recover(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+    # -- what served before ----------------------------------------------------------------------------------------
+
+    def service_stop(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        self._refuse_inherited()
+        return self._services.stop(request)
+
+    def service_start(self, _: Mapping[str, Any]) -> Dict[str, Any]:
+        return {"did": self._services.start()}
+
+    def service_await(self, request: Mapping[str, Any]) -> Dict[str, Any]:
+        return self._services.wait(request)
+
+    def recover(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         """At once: whoever asks for this has lost the server's answers already."""
         did: List[str] = []
         survivors: List[Dict[str, Any]] = []
@@ -399,6 +442,8 @@ class Session:
             did += [f"removed {path}" for path in stopped["leftovers"]["removed"]]
         result = self.tree.recover_files("recover")
         self._settle()
+        if not request.get("hold_service"):
+            did += self._services.start_if_free()
         verdict = self.tree.verify() if self.tree.found is not None else None
         reply = {"state": result["state"], "did": [*did, *result["did"]], "report": result["report"], "verify": verdict}
         return {**reply, "survivors": survivors}

@@ -10,12 +10,13 @@ from orchestrator.agent.errors import AgentError
 
 
 class Command(NamedTuple):
-    """`env` is the whole environment. `log` is appended to."""
+    """`env` is the whole environment. `log` is appended to. `what` names it where it cannot be started."""
 
     argv: List[str]
     env: Dict[str, str]
     cwd: str
     log: str
+    what: str = "the server"
 
 
 def spawn(command: Command) -> int:
@@ -41,7 +42,7 @@ def spawn(command: Command) -> int:
     code = int(number)
     culprit = {"chdir": command.cwd, "open": command.log}.get(call, command.argv[0])
     facts = {"call": call, "errno": str(code), "path": culprit}
-    raise AgentError("refused", f"the server could not be started: {call} {culprit}: {os.strerror(code)}", facts)
+    raise AgentError("refused", f"{command.what} could not be started: {call} {culprit}: {os.strerror(code)}", facts)
 
 
 def _become(command: Command, told: int) -> NoReturn:

@@ -1,7 +1,8 @@
 """A small inference server for tests of the agent: `python dummy_server.py '{"port": …, …}'`.
 
 Keys: port, health (status), health_after (number of asks answered 503 before), weight_version, api_key, generate
-(ok, empty, error500, hang, exit), stream (ok, early, inband, exit, spec), gap_s, ignore_term, title.
+(ok, empty, error500, hang, exit), stream (ok, early, inband, exit, spec), gap_s, ignore_term, title, warm_s (seconds
+that each of the first streams takes longer), access_log, metrics.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 SPEC = json.loads(sys.argv[1])
-ASKED = {"health": 0}
+ASKED = {"health": 0, "streams": 0}
 RUNNING = threading.Event()
 
 
@@ -34,6 +35,8 @@ class Door(BaseHTTPRequestHandler):
             ASKED["health"] += 1
             is_up = ASKED["health"] > SPEC.get("health_after", 0)
             self.answer(SPEC.get("health", 200) if is_up else 503, {})
+        elif self.path == "/metrics" and SPEC.get("metrics"):
+            self.answer(200, f'# TYPE d counter\ndummy:streams_total {ASKED["streams"]}\ndummy:x_bucket{{le="1"}} 1\n')
         elif self.path == "/model_info":
             self.answer(200, {"weight_version": SPEC.get("weight_version"), "list": [{"id": "a"}]})
         else:
@@ -41,6 +44,8 @@ class Door(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        if SPEC.get("access_log"):
+            print(f'INFO:     127.0.0.1:1 - "POST {self.path} HTTP/1.1" 200 OK', flush=True)
         if self.path == "/flush_cache":
             self.answer(SPEC.get("flush", 200), {})
         elif body.get("stream"):
@@ -65,6 +70,9 @@ class Door(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         tokens = body.get("sampling_params", {}).get("max_new_tokens") or body.get("max_tokens")
+        slow = SPEC.get("warm_s", [])
+        time.sleep(slow[ASKED["streams"]] if ASKED["streams"] < len(slow) else 0)
+        ASKED["streams"] += 1
         events = self.openai(tokens) if "prompt" in body else self.sglang(tokens)
         for number, event in enumerate(events):
             if number == 3 and SPEC.get("stream") == "exit":
@@ -107,8 +115,8 @@ class Door(BaseHTTPRequestHandler):
         self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
         self.wfile.flush()
 
-    def answer(self, status: int, body: dict[str, Any]) -> None:
-        raw = json.dumps(body).encode()
+    def answer(self, status: int, body: dict[str, Any] | str) -> None:
+        raw = (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
