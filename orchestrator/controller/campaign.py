@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ class CampaignRun:
 
     # ---------------------------------------------------------------- trials
 
-    def carry_out(self, trials: Sequence[Trial]) -> None:
+    def carry_out(self, trials: Iterable[Trial]) -> None:
         """Raises `Dirty`, `Interrupted`, or `Refused` when the baseline itself does not serve."""
         for trial in trials:
             self._session.interrupts.check()

@@ -16,6 +16,7 @@ from types import FrameType
 from orchestrator.errors import Interrupted
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PAUSE_LOOK_S = 0.2
 
 
 class _Cancelled(KeyboardInterrupt):
@@ -30,6 +31,9 @@ class Interrupts:
         self._requested = False
         self._waiting = False
         self._pending = ""
+        self._is_installed = False
+        self._may_go_on = threading.Event()
+        self._may_go_on.set()
 
     @property
     def requested(self) -> bool:
@@ -42,9 +46,11 @@ class Interrupts:
             yield self
             return
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        self._is_installed = True
         try:
             yield self
         finally:
+            self._is_installed = False
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -52,18 +58,42 @@ class Interrupts:
         """What a signal does, for callers that have none."""
         self._requested = True
 
+    def stop(self) -> None:
+        """What a signal does, from any thread: it also ends a wait that may be ended."""
+        main = threading.main_thread().ident
+        if self._is_installed and main is not None:
+            signal.pthread_kill(main, signal.SIGTERM)
+        else:
+            self._requested = True
+
+    def pause(self) -> None:
+        """The next `check` waits until `go_on` or a request to stop; of any thread."""
+        self._may_go_on.clear()
+
+    def go_on(self) -> None:
+        self._may_go_on.set()
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._may_go_on.is_set()
+
     def check(self) -> None:
-        """Between two steps: raises `Interrupted` when somebody asked to stop."""
+        """Between two steps: waits while paused, and raises `Interrupted` when somebody asked to stop."""
+        while not self._requested and not self._may_go_on.wait(_PAUSE_LOOK_S):
+            pass  # a signal's handler runs between two looks
+        self._refuse_if_requested()
+
+    def _refuse_if_requested(self) -> None:
         if self._requested:
             raise Interrupted("stopped on request")
 
     @contextmanager
     def cancellable(self) -> Iterator[None]:
         """A wait that changes nothing: a signal ends it with `Interrupted`."""
-        self.check()
+        self._refuse_if_requested()
         try:
             self._waiting = True
-            self.check()
+            self._refuse_if_requested()
             yield
         except _Cancelled as signalled:
             raise Interrupted("stopped on request") from signalled

@@ -86,6 +86,7 @@ def _import_ledger() -> None:
 
 
 def _run(request: RunRequest, prepared: Prepared, session: HostSession, started: float) -> RunSummary:
+    from orchestrator.controller.desk import Desk
     from orchestrator.controller.opening import open_host
 
     ledger = prepared.ledger
@@ -95,8 +96,10 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
     run_row = start_or_resume(request, prepared)
     summary = RunSummary(prepared.playbook.campaign, session.name, run_row.id, str(request.state / "ledger.db"))
     state: RunState = "failed"
+    desk = Desk(session, ledger, run_row, request.state, prepared.masker)
     try:
         try:
+            desk.open()
             opened = open_host(session, prepared, run_row, resume=request.resume, yes=request.yes)
             state = "interrupted"
             _carry_out(request, prepared, session, opened, run_row, summary)
@@ -115,6 +118,8 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
         raise
     finally:
         _record_last(partial(_end_rows, ledger, run_row, state), session, dirty=state == "dirty")
+        host_state = "dirty" if state == "dirty" else summary.host_state
+        _record_last(partial(desk.close, host_state), session, dirty=state == "dirty")
         _account(summary, session, started)
     return summary
 
@@ -150,6 +155,7 @@ def _carry_out(
     from orchestrator.controller.keeping import keep_best, refuse_shadow
     from orchestrator.controller.neighbours import refuse_neighbours
     from orchestrator.controller.opening import make_ready
+    from orchestrator.controller.requests import in_order
     from orchestrator.controller.resume import recall
 
     wants_best = request.keep_best or prepared.playbook.at_end == "best"
@@ -179,7 +185,7 @@ def _carry_out(
             trials = choose_trials(prepared, session, opened.facts, request.only)
             if any(trial.treatment is not None and trial.treatment.changes_files for trial in trials):
                 refuse_neighbours(session, yes=request.yes)
-            campaign.carry_out(trials)
+            campaign.carry_out(in_order(prepared.ledger, prepared.playbook.campaign, trials))
             if wants_best:
                 summary.kept = keep_best(session, book, prepared, best_of(campaign.findings))
     finally:

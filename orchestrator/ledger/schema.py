@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from orchestrator.errors import Refused, UsageError
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest revision in `migrations/versions`."""
 
 

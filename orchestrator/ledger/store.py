@@ -22,12 +22,12 @@ from orchestrator.ledger.campaigns import Runs, Todo
 from orchestrator.ledger.conclusions import Conclusions
 from orchestrator.ledger.database import Database, as_ours, sync_path
 from orchestrator.ledger.experiments import Experiments
-from orchestrator.ledger.trail import Trail
+from orchestrator.ledger.requests import Requests
 
 T = TypeVar("T")
 
 
-class Ledger(Runs, Todo, Experiments, Conclusions, Trail, Artifacts):
+class Ledger(Runs, Todo, Experiments, Conclusions, Requests, Artifacts):
     """Everything one state directory knows. Methods may be called from any thread; each is one transaction, unless a
     `batch` surrounds it. What a method returned is on the disk."""
 

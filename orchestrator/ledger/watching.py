@@ -1,7 +1,7 @@
 """The ledger as those see it who only look: bounded questions, read-only, beside whoever writes.
 
-Plain `sqlite3`, so that opening costs no import of the database libraries; every answer is limited, so that it costs the
-same whether ten experiments or ten thousand lie behind it. Of one thread at a time.
+Plain `sqlite3`, so that opening costs no import of the database libraries; every answer is limited, so that it costs
+the same whether ten experiments or ten thousand lie behind it. Of one thread at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orchestrator.core.records import (
     TodoRow,
 )
 from orchestrator.core.requests import RequestRecord
-from orchestrator.errors import OrchestratorError, Refused, UsageError
+from orchestrator.errors import Refused, UsageError
 from orchestrator.ledger.schema import HEAD
 
 MOST_ROWS = 2000
@@ -70,10 +70,10 @@ class Watch:
 
     def hosts(self) -> list[HostRecord]:
         rows = self._rows("SELECT * FROM host ORDER BY state = 'quarantined' DESC, name LIMIT ?", MOST_ROWS)
-        return [
-            _record(HostRecord, {**r, "state": "kept" if r["state"] == "clean" and r["kept"] is not None else r["state"]})
-            for r in rows
-        ]  # fmt: skip
+        for row in rows:
+            if row["state"] == "clean" and row["kept"] is not None:
+                row["state"] = "kept"
+        return [_record(HostRecord, row) for row in rows]
 
     def last_runs(self) -> dict[str, RunRecord]:
         """Host → its newest run, without the playbook's text."""
@@ -126,8 +126,8 @@ class Watch:
     def left(self, campaign: str) -> int:
         """Hypotheses that have no finding yet."""
         query = (
-            "SELECT count(*) AS n FROM hypothesis h WHERE campaign = ? AND status IN ('open', 'running') AND NOT EXISTS "
-            "(SELECT 1 FROM finding f WHERE f.campaign = h.campaign AND f.hypothesis_id = h.id)"
+            "SELECT count(*) AS n FROM hypothesis h WHERE campaign = ? AND status IN ('open', 'running') "
+            "AND NOT EXISTS (SELECT 1 FROM finding f WHERE f.campaign = h.campaign AND f.hypothesis_id = h.id)"
         )
         return int(self._rows(query, campaign)[0]["n"])
 
@@ -146,8 +146,9 @@ class Watch:
         """Newest first."""
         where = "campaign = ? AND" if campaign is not None else ""
         query = (
-            f"SELECT * FROM finding WHERE {where} (hypothesis_id LIKE ? ESCAPE '\\' OR verdict LIKE ? ESCAPE '\\' OR "  # noqa: S608
-            "host LIKE ? ESCAPE '\\' OR context LIKE ? ESCAPE '\\' OR summary LIKE ? ESCAPE '\\') ORDER BY id DESC LIMIT ?"
+            f"SELECT * FROM finding WHERE {where} (hypothesis_id LIKE ? ESCAPE '\\' OR verdict LIKE ? ESCAPE '\\' "  # noqa: S608
+            "OR host LIKE ? ESCAPE '\\' OR context LIKE ? ESCAPE '\\' OR summary LIKE ? ESCAPE '\\') "
+            "ORDER BY id DESC LIMIT ?"
         )
         named = () if campaign is None else (campaign,)
         return self._records(FindingRecord, query, *named, *[_like(filter_)] * 5, MOST_ROWS)
@@ -155,7 +156,8 @@ class Watch:
     def changed_experiments(self, filter_: str = "") -> list[ExperimentRecord]:
         """Those that replaced bytes of files on a host, newest first."""
         query = (
-            "SELECT * FROM experiment WHERE id IN (SELECT experiment_id FROM artifact WHERE kind IN ('found', 'patched')) "
+            "SELECT * FROM experiment WHERE id IN "
+            "(SELECT experiment_id FROM artifact WHERE kind IN ('found', 'patched')) "
             "AND (hypothesis_id LIKE ? ESCAPE '\\' OR host LIKE ? ESCAPE '\\') ORDER BY id DESC LIMIT ?"
         )
         return self._records(ExperimentRecord, query, *[_like(filter_)] * 2, MOST_ROWS)
@@ -250,18 +252,12 @@ class Watch:
             raise Refused(f"the ledger cannot be read: {error}", facts={"file": str(self.path)}) from error
 
 
-def read_failed(error: OrchestratorError) -> str:
-    """A sentence for a screen that goes on with what it read before."""
-    return f"{error.what} (what is shown was read before)"
-
-
 def _row(row: sqlite3.Row) -> Row:
     keys: Sequence[str] = row.keys()
     return {k: json.loads(row[k]) if k in JSON_COLUMNS and isinstance(row[k], str) else row[k] for k in keys}
 
 
 def _record(cls: type[M], row: Row) -> M:
-    """Rows of our own ledger, which `ledger check` proves: not validated again, row by row, at every look."""
     return cls.model_validate({k: v for k, v in row.items() if k in cls.model_fields})
 
 

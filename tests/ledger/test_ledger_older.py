@@ -46,7 +46,7 @@ def older(state_dir: Path, revision: str) -> None:
     raw.close()
 
 
-@pytest.mark.parametrize("revision", ["0001", "0002"])
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003"])
 def test_an_older_ledger_opens_with_all_its_rows_and_learns_what_is_new(
     state_dir: Path, clock: Clock, revision: str
 ) -> None:
