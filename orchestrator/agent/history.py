@@ -31,6 +31,7 @@ class History:
         self.outcome: Optional[Dict[str, Any]] = None
         self.kept: List[Dict[str, Any]] = []  # {intent, left} of transactions that are to stay, oldest first
         self.shadow: Optional[Dict[str, Any]] = None  # the last SHADOW_INTENT: a copy is there, or half made
+        self.service: Optional[Dict[str, Any]] = None  # of what is stopped and not given back
         self._versions: Dict[str, List[Tuple[int, str]]] = {}  # path → (second, digest) of every version of ours
         for record in records:
             self.add(record)
@@ -91,13 +92,27 @@ class History:
     def _on_shadow_removed(self, _data: Dict[str, Any]) -> None:
         self.shadow = None
 
+    def _on_service_intent(self, data: Dict[str, Any]) -> None:
+        self.service = {**data, "stage": "intent"}
+
+    def _on_service_stopped(self, _data: Dict[str, Any]) -> None:
+        if self.service is not None:
+            self.service = {**self.service, "stage": "stopped"}
+
+    def _on_service_start_intent(self, _data: Dict[str, Any]) -> None:
+        if self.service is not None:
+            self.service = {**self.service, "stage": "starting"}
+
+    def _on_service_started(self, _data: Dict[str, Any]) -> None:
+        self.service = None
+
     def _on_acknowledged(self, _data: Dict[str, Any]) -> None:
         self.outcome = None
 
     def _on_past(self, data: Dict[str, Any]) -> None:
         self.names.update(data["names"])
         self.closed, self.outcome, self.shadow = data["closed"], data["outcome"], data.get("shadow")
-        self.kept = list(data.get("kept", ()))
+        self.kept, self.service = list(data.get("kept", ())), data.get("service")
         for path, versions in data["versions"].items():
             self._versions[path] = [(second, digest) for second, digest in versions]
 
@@ -137,6 +152,7 @@ class History:
             "outcome": self.outcome,
             "shadow": self.shadow,
             "kept": self.kept,
+            "service": self.service,
             "versions": {path: versions[-_KEPT_PER_PATH:] for path, versions in self._versions.items()},
         }
 

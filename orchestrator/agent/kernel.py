@@ -57,8 +57,12 @@ def send_through_pidfd(pidfd: int, number: int) -> None:
 
 def become_subreaper() -> None:
     """Orphans below this process come back to it instead of to pid 1. Not inherited by children."""
+    set_subreaper(True)
+
+
+def set_subreaper(wanted: bool) -> None:
     zero = ctypes.c_ulong(0)
-    _call("prctl", ctypes.c_int(_PR_SET_CHILD_SUBREAPER), ctypes.c_ulong(1), zero, zero, zero)
+    _call("prctl", ctypes.c_int(_PR_SET_CHILD_SUBREAPER), ctypes.c_ulong(int(wanted)), zero, zero, zero)
 
 
 def set_name(name: str) -> None:

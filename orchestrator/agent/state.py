@@ -178,7 +178,8 @@ def refuse_open(fs: Fs, state_dir: str) -> None:
         history = History(journal.records())
     finally:
         journal.close()
-    if history.open is not None or history.launch is not None or history.shadow is not None:
+    opened = (history.open, history.launch, history.shadow, history.service)
+    if any(one is not None for one in opened):
         raise AgentError("refused", "something is still open on this tree", {"state_dir": state_dir}, "recover first")
     if history.kept:
         hint = "host release --restore-found brings the originals back"

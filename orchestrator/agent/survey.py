@@ -47,6 +47,7 @@ def survey(root: str, boot: str) -> Dict[str, Any]:
             "open": history.open and {"txn": history.open["txn"], "state": history.state},
             "launch": history.launch and {"launch_id": history.launch["launch_id"]},
             "shadow": history.shadow and history.shadow["copy"],
+            "service": history.service and {"port": history.service["port"], "stage": history.service["stage"]},
             "outcome": history.outcome and {"kind": history.outcome["kind"]},
         },
         "stage": _names(fs, os.path.join(home, "stage")),

@@ -176,6 +176,8 @@ class Tree(Lasting):
         self._changes.refuse_open()
         if self.open_launch() is not None:
             raise AgentError("dirty", "a launch is still open", {"launch": json.dumps(self.open_launch())})
+        if self.open_service() is not None:
+            raise AgentError("dirty", "what served before is not given back", {"root": self.root}, "recover")
         self.drop_shadow()
         self.note("CLOSED", {"epoch": self.epoch})
         with os_errors("close"):
@@ -289,6 +291,10 @@ class Tree(Lasting):
     def open_launch(self) -> Optional[Dict[str, Any]]:
         """The last LAUNCH_INTENT or LAUNCHED without a STOPPED: its data with `kind` and `seq`."""
         return self._changes.history.launch
+
+    def open_service(self) -> Optional[Dict[str, Any]]:
+        """The last SERVICE_INTENT without a SERVICE_STARTED: its data with `stage` (intent, stopped, starting)."""
+        return self._changes.history.service
 
     def outcome(self) -> Optional[Dict[str, Any]]:
         """The last GUARD_… record until it is acknowledged: its data with `kind` and `seq`."""
