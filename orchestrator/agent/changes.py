@@ -186,6 +186,7 @@ class Changes:
         if not undone.held:
             paths = [change.path for change in transaction.changes]
             self.note("REVERTED", {"txn": txn, "reason": reason, "kept": undone.kept, "paths": paths})
+            self._fs.forget_contents()
         elif report_digest(undone.held) != report_digest(self.history.report):
             self.note("CONFLICT", {"txn": txn, "report": undone.held})
         return undone

@@ -73,14 +73,16 @@ def shorten(path: str, base: str) -> str:
 
 
 def stage_all(fs: Fs, transaction: Transaction, plan: Plan) -> None:
-    """Makes missing parents and writes the new contents under their stage names, all of it durable on return."""
+    """Makes missing parents and writes the new contents under their stage names.
+
+    The contents are durable on return. The names need not be: a swap that is lost leaves the original in its place, and
+    one that is kept brings the names along.
+    """
     for made in transaction.made_dirs:
         _make_dir(fs, made)
     for change in transaction.changes:
         if change.after is not None:
             stage_file(fs, change, change.after, plan.contents[change.path])
-    for folder in sorted({os.path.dirname(change.stage) for change in transaction.changes}):
-        fs.sync_dir(folder)
 
 
 def _make_dir(fs: Fs, path: str) -> None:
@@ -274,7 +276,7 @@ def undo(
     """
     for change in transaction.changes:
         _settle_names(fs, change)
-    seen = [(identify(fs, change.path), identify(fs, change.stage)) for change in transaction.changes]
+    seen = [_look(fs, change) for change in transaction.changes]
     verdicts = [decide(change, *seen[index], placed[index]) for index, change in enumerate(transaction.changes)]
     held = [
         describe_held(change, verdicts[index], *seen[index])
@@ -320,9 +322,14 @@ def _settle_names(fs: Fs, change: Change) -> None:
         stage = spare
     elif spare is not None:
         fs.unlink(_spare(change.stage))
-    if stage is not None and path is not None and (stage.ino, stage.dev) == (path.ino, path.dev):
-        fs.sync_dir(os.path.dirname(change.path))
-        fs.unlink(change.stage)
+    if change.before is None and stage is not None and path is not None and stage.ino == path.ino:
+        fs.unlink(change.stage)  # of ours; a second name of the original stays until the first is durable
+
+
+def _look(fs: Fs, change: Change) -> Tuple[Optional[Identity], Optional[Identity]]:
+    """What lies at the path and what is parked; nothing is, when both names are of one file."""
+    now, parked = identify(fs, change.path), identify(fs, change.stage)
+    return now, None if now is not None and parked is not None and now.ino == parked.ino else parked
 
 
 def _try_back(fs: Fs, change: Change, expected: Optional[Identity]) -> List[Dict[str, Any]]:

@@ -75,13 +75,7 @@ class Journal:
             fs.unlink(path + ".new")
         if fs.find(path) is None:
             fs.close(_make(fs, path, b""))
-        journal = cls(fs, path, fs.open(path, os.O_RDWR | os.O_NOFOLLOW))
-        try:
-            journal._settle()
-        except BaseException:
-            journal.close()
-            raise
-        return journal
+        return cls(fs, path, fs.open(path, os.O_RDWR | os.O_NOFOLLOW))
 
     @property
     def next_seq(self) -> int:
@@ -92,20 +86,23 @@ class Journal:
         return self._records
 
     def append(self, kind: str, data: Mapping[str, Any]) -> int:
-        """Writes one record and returns its number once it is durable.
+        """Writes one record and returns its number once it is durable, and with it all before it: those of a process
+        that was killed may have been in memory only, and the first record of an epoch precedes every effect.
 
         When this fails the record may or may not be there; the next one takes its place.
         """
-        if not self._is_name_durable:
-            self._settle()
+        if not self._is_name_durable:  # it may have been made by a process that was killed
+            self._fs.sync_dir(os.path.dirname(self._path))
+            self._is_name_durable = True
         seq = self.next_seq
         frame = encode(seq, kind, data)
         self.reserve(len(frame))
         self._fs.pwrite_all(self._fd, frame, self.used_bytes)
         self._fs.fdatasync(self._fd)
         self.used_bytes += len(frame)
-        # What readers get is what a later process will read, not the caller's mutable objects.
-        self._records.append(Record(seq, kind, json.loads(json.dumps(data))))
+        written = decode(frame)
+        assert written is not None
+        self._records.append(written[0])  # what a later process will read, not the caller's mutable objects
         return seq
 
     def reserve(self, size_bytes: int) -> None:
@@ -118,18 +115,17 @@ class Journal:
             self._fs.fallocate(self._fd, capacity)
         except OSError as error:
             raise _no_room(error, self._path) from error
-        self._fs.fsync(self._fd)
-        self.capacity_bytes = capacity
+        self.capacity_bytes = capacity  # durable with the record for which it is made
 
     def compact(self, keep: Sequence[Tuple[str, Mapping[str, Any]]]) -> None:
         """Starts a fresh journal that holds `keep` only; a crash leaves the old or the new one, whole."""
         seq = self.next_seq
         frames = [encode(seq + index, kind, data) for index, (kind, data) in enumerate(keep)]
+        self._is_name_durable = False  # until the next record; the old journal says the same
         try:
             fd = _make(self._fs, self._path, b"".join(frames))
         except (OSError, AgentError):
             # It may have happened already: go on with the file that has the name now.
-            self._is_name_durable = False
             self._switch(self._fs.open(self._path, os.O_RDWR | os.O_NOFOLLOW))
             raise
         self._switch(fd)
@@ -139,12 +135,6 @@ class Journal:
         self._fd, self._records, self.used_bytes = fd, [], 0
         self.capacity_bytes = self._fs.fstat(fd).size
         self._read()
-
-    def _settle(self) -> None:
-        """What a killed process left in the page cache becomes durable before anything rests on it."""
-        self._fs.fdatasync(self._fd)
-        self._fs.sync_dir(os.path.dirname(self._path))
-        self._is_name_durable = True
 
     def close(self) -> None:
         self._fs.close(self._fd)
@@ -178,7 +168,7 @@ def _may_continue(raw: bytes) -> bool:
 
 
 def _make(fs: Fs, path: str, content: bytes) -> int:
-    """A durable journal file at `path` with this content; returns its descriptor."""
+    """A journal file at `path` with this content, which is durable; its name is not yet. Returns its descriptor."""
     fresh = path + ".new"
     fd = fs.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
@@ -186,7 +176,6 @@ def _make(fs: Fs, path: str, content: bytes) -> int:
         fs.pwrite_all(fd, content, 0)
         fs.fsync(fd)
         fs.rename(fresh, path)
-        fs.sync_dir(os.path.dirname(path))
     except BaseException as error:
         fs.close(fd)
         if not isinstance(error, OSError):

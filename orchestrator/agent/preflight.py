@@ -69,7 +69,7 @@ class Plan(NamedTuple):
 
 
 def parse_wanted(files: Sequence[Dict[str, Any]]) -> List[Wanted]:
-    """The `files` member of an apply request; `usage` when it is not of the protocol's shape."""
+    """The `files` member of an apply request, contents in base64 or as bytes; `usage` when it is not of that shape."""
     wanted = [_parse_one(file) for file in files]
     if not wanted:
         raise AgentError("usage", "a transaction without files")
@@ -78,7 +78,8 @@ def parse_wanted(files: Sequence[Dict[str, Any]]) -> List[Wanted]:
 
 def _parse_one(file: Dict[str, Any]) -> Wanted:
     given, kind, mode = file.get("path"), file.get("kind"), file.get("mode")
-    before, encoded = file.get("before_sha256"), file.get("content_b64")
+    before, content = file.get("before_sha256"), file.get("content")
+    encoded = content if isinstance(content, bytes) else file.get("content_b64")
     if not isinstance(given, str) or not os.path.isabs(given) or os.path.normpath(given) != given or "\0" in given:
         raise AgentError("usage", f"not an absolute, normal path: {given!r}")
     if kind not in ("replace", "create", "delete"):
@@ -88,7 +89,7 @@ def _parse_one(file: Dict[str, Any]) -> Wanted:
     if (encoded is None) != (kind == "delete") or (before is None) != (kind == "create"):
         raise AgentError("usage", f"content and before_sha256 do not suit kind {kind}", {"path": given})
     try:
-        content = None if encoded is None else base64.b64decode(encoded, validate=True)
+        content = encoded if encoded is None or encoded is content else base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
         raise AgentError("usage", f"content is not base64: {error}", {"path": given}) from error
     return Wanted(given, kind, before, content, mode)
@@ -108,6 +109,7 @@ def make_plan(
     earlier versions of a path had, `beside` stages next to every target instead of in the state directory.
     """
     mounts = fs.mounts()
+    stage_mount = mount_of(mounts, place.stage_dir)
     plan = Plan([], {}, [], {}, [])
     seen: Set[str] = set()
     for index, file in enumerate(wanted):
@@ -116,7 +118,7 @@ def make_plan(
             raise AgentError("usage", "the same file twice in one transaction", {"path": path})
         seen.add(path)
         parent = _check_parent(fs, path, file.kind, plan)
-        is_near = not beside and mount_of(mounts, parent) == mount_of(mounts, place.stage_dir)
+        is_near = not beside and mount_of(mounts, parent) == stage_mount
         folder = place.stage_dir if is_near else os.path.dirname(path)
         name = f"{seq:08x}.{index}" if is_near else f"{place.dot_prefix}{seq:08x}.{index}"
         before = _check_target(fs, place, path, file, mounts)
@@ -236,7 +238,7 @@ def _after(
         return None
     compiled = bytecode.beside(fs, path) + bytecode.below_prefix(fs, place.pycache_dir, path)
     seconds = taken | bytecode.seconds_claimed(fs, compiled)
-    sha256, size = hashlib.sha256(file.content).hexdigest(), len(file.content)
+    sha256, size = fs.sha256_of(file.content), len(file.content)
     if before is None:
         owner = fs.lstat(parent)
         mode = _MODE_CREATED if file.mode is None else file.mode

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 from typing import Any, Dict, List, Sequence
 
 from orchestrator.agent.errors import AgentError
@@ -14,6 +13,7 @@ from orchestrator.agent.fs import Fs
 def expand(fs: Fs, files: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """The same changes with their whole content. A file that is not there, or is another one, is left to the preflight,
     which compares it with `before_sha256` and says what it found; nothing built upon it is ever written."""
+    fs.forget_contents()
     return [_expand_one(fs, file) if file.get("splice") else file for file in files]
 
 
@@ -29,9 +29,9 @@ def _expand_one(fs: Fs, file: Dict[str, Any]) -> Dict[str, Any]:
     except OSError:
         before = b""
     content = b""
-    if hashlib.sha256(before).hexdigest() == file.get("before_sha256"):
+    if fs.sha256_of(before) == file.get("before_sha256"):
         content = before[:start] + middle + before[len(before) - kept :]
-        if hashlib.sha256(content).hexdigest() != splice.get("after_sha256"):
+        if fs.sha256_of(content) != splice.get("after_sha256"):
             raise AgentError("usage", "the splice does not make the file it names", {"path": path})
     whole = {name: value for name, value in file.items() if name != "splice"}
-    return {**whole, "content_b64": base64.b64encode(content).decode("ascii")}
+    return {**whole, "content": content}

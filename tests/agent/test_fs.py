@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from pathlib import Path
 
@@ -149,3 +150,15 @@ def test_the_system_call_works_by_number(monkeypatch: pytest.MonkeyPatch, tmp_pa
     one, other = put(tmp_path / "one", "1"), put(tmp_path / "other", "2")
     Fs().exchange(one, other)
     assert (Path(one).read_text(), Path(other).read_text()) == ("2", "1")
+
+
+def test_a_content_that_is_known_is_compared_byte_by_byte(tmp_path: Path) -> None:
+    """A file of the same size that differs in its last byte gets its own digest, also while the content is known."""
+    fs, path = Fs(), tmp_path / "file"
+    known = b"x" * 5000
+    assert fs.sha256_of(known) == hashlib.sha256(known).hexdigest()
+    for content in (known, known[:-1] + b"y", known + b"z", b""):
+        path.write_bytes(content)
+        assert fs.digest(str(path), len(content))[0] == hashlib.sha256(content).hexdigest()
+    fs.forget_contents()
+    assert fs.digest(str(path))[0] == hashlib.sha256(b"").hexdigest()

@@ -111,7 +111,7 @@ def test_a_failed_append_can_be_repeated(tmp_path: Path) -> None:
     """After an I/O error the record takes the same place and number."""
     fs = FaultFs()
     journal = open_journal(tmp_path, fs)
-    fs.at, fs.error = len(fs.calls) + 2, errno.EIO  # the sync
+    fs.at, fs.error = len(fs.calls) + 3, errno.EIO  # the sync, after that of the directory and the write
     with pytest.raises(OSError):
         journal.append("A", {})
     assert journal.append("B", {}) == 1
@@ -133,7 +133,7 @@ def test_no_room_to_grow_is_refused_and_the_journal_goes_on(tmp_path: Path) -> N
     """What was preallocated stays usable."""
     fs = FaultFs()
     journal = open_journal(tmp_path, fs)
-    fs.at, fs.error = len(fs.calls) + 1, errno.ENOSPC
+    fs.at, fs.error = len(fs.calls) + 2, errno.ENOSPC  # after the sync of the directory
     with pytest.raises(AgentError) as caught:
         journal.append("BIG", {"text": "x" * 2 * CAPACITY_BYTES})
     assert caught.value.kind == "refused"

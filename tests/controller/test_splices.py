@@ -30,7 +30,7 @@ def test_every_replacement_survives_its_splice(place: Path, before: bytes, after
     path = place / "file"
     path.write_bytes(before)
     (whole,) = expand(Fs(), [file_change(FileEdit(str(path), before, after))])
-    assert base64.b64decode(whole["content_b64"]) == after
+    assert whole["content"] == after
     assert "splice" not in whole
 
 
@@ -46,7 +46,7 @@ def test_another_file_is_left_to_the_preflight(place: Path) -> None:
     path = place / "other"
     path.write_bytes(b"somebody else's\n")
     (whole,) = expand(Fs(), [file_change(FileEdit(str(path), b"a\nb\n", b"a\nc\n"))])
-    assert whole["content_b64"] == ""
+    assert whole["content"] == b""
     assert whole["before_sha256"] == hashlib.sha256(b"a\nb\n").hexdigest()
 
 
