@@ -139,8 +139,8 @@ def end_launch(
     before -= set(alive)
     if grace_s > 0 and alive:
         _ask_to_end(ours, clock() + grace_s, reap, clock)
+        alive = find_ours(ours, processes.read_table())
     deadline = clock() + kill_s
-    alive = find_ours(ours, processes.read_table())
     empty = 0
     while True:
         # Twice, since a child forked during the scan is seen only by the next one.

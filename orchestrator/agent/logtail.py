@@ -9,7 +9,6 @@ import os
 import re
 import select
 import threading
-import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from orchestrator.agent import kernel
@@ -109,8 +108,9 @@ class LogTail:
                 os.close(fd)
 
     def _follow(self) -> None:
-        poller = select.poll()
-        poller.register(self._wake_read, select.POLLIN)
+        pause, poller = select.poll(), select.poll()
+        for one in (pause, poller):
+            one.register(self._wake_read, select.POLLIN)
         if self._watch is not None:
             poller.register(self._watch, select.POLLIN)
         while not self._closing:
@@ -119,8 +119,7 @@ class LogTail:
             self._clear_watch()
             with self._lock:
                 self._drain(None)
-            if not self._closing:
-                time.sleep(BATCH_S / 2)  # lets a burst gather into few events
+            pause.poll(BATCH_S / 2 * 1000)  # lets a burst gather into few events, and ends with `close`
 
     def _clear_watch(self) -> None:
         if self._watch is not None:

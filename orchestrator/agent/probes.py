@@ -16,6 +16,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterable, List, Mapping, Set
 
+from orchestrator.agent import kernel
+
 MAX_OUTPUT = 1 << 20
 MAX_CONTENT = 1 << 20
 MAX_HASHED = 1 << 30
@@ -86,6 +88,7 @@ class _Talk:
         self._taken = {pipe.fileno(): bytearray() for pipe in pipes}
         self._open = set(self._taken)
         self._pipes = pipes
+        self._pidfd = kernel.open_pidfd(process.pid)
 
     def until(self, deadline: float) -> Dict[str, Any]:
         timed_out = False
@@ -111,7 +114,7 @@ class _Talk:
         stdin = self._process.stdin
         writing = [stdin.fileno()] if stdin is not None and not stdin.closed else []
         if not self._open and not writing:
-            time.sleep(timeout_s)  # both pipes closed by a command that still runs
+            self._await_end(timeout_s)
             return
         poller = select.poll()
         for fd in self._open:
@@ -129,6 +132,15 @@ class _Talk:
             if not self._stdin:
                 stdin.close()
 
+    def _await_end(self, timeout_s: float) -> None:
+        """Both pipes are closed: most often it ends in the same moment, which a fixed pause would sleep through."""
+        if self._pidfd is None:
+            time.sleep(timeout_s)
+            return
+        poller = select.poll()
+        poller.register(self._pidfd, select.POLLIN)
+        poller.poll(timeout_s * 1000)
+
     def _read(self, fd: int) -> None:
         data = os.read(fd, 65536)
         if not data:
@@ -145,6 +157,8 @@ class _Talk:
             return
 
     def _close(self) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
         for pipe in (self._process.stdin, *self._pipes):
             if pipe is not None and not pipe.closed:
                 pipe.close()

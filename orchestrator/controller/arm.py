@@ -87,6 +87,7 @@ class Arm:
         self._plan: LaunchPlan | None = None
         self._probe: Future[dict[str, Any]] | None = None
         self._survivors: list[Mapping[str, Any]] = []
+        self._idle: Future[None] | None = None
         self._watch = ServerWatch(
             self._launch_id,
             lambda p: session.narrator.server_phase(session.name, p),
@@ -192,8 +193,8 @@ class Arm:
             "site_b64": {name: base64.b64encode(data).decode("ascii") for name, data in site.items()},
         }
         session.idle_proved_at = float("-inf")  # from here on the memory may be taken
-        self._book.start_launch(plan.argv)
-        with self._book.intent("launch", {"argv": list(plan.argv), "env": sorted(plan.env)}) as settle:
+        told = {"argv": list(plan.argv), "env": sorted(plan.env)}
+        with self._book.launching(plan.argv, told) as settle:
             reply = session.call("launch", request)
             settle({"pid": reply["pid"]})
         session.costs.launches += 1
@@ -314,7 +315,7 @@ class Arm:
         if self._survivors:
             pids = ", ".join(f"{p['pid']} ({p.get('state', '?')})" for p in self._survivors)
             raise Dirty(f"processes of ours are still there: {pids}", facts={"host": self._session.name})
-        self._session.await_idle_memory()
+        self._idle = self._session.begin_idle_wait()
 
     def _revert(self) -> None:
         if not self._treatment.files:
@@ -337,6 +338,16 @@ class Arm:
             )
         if self._survivors:
             raise Dirty(f"{self._session.name} still runs processes of ours")
+        self._settle_memory()
+
+    def _settle_memory(self) -> None:
+        """Memory that does not come back takes the result away, and holds up whoever wants to launch next."""
+        if self._idle is None:
+            return
+        try:
+            self._idle.result()
+        except OrchestratorError as error:
+            self._fail(LaunchOutcome.lost, error.what, error)
 
     def _diagnose(self, exit_code: int | None) -> None:
         treatment = self._treatment

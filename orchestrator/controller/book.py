@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.records import LaunchOutcome, RevertProof, Sample
@@ -46,7 +46,7 @@ class Book:
     @contextmanager
     def intent(self, phase: str, data: Mapping[str, Any], experiment_id: int | None = None) -> Iterator[Settle]:
         """Commit what is about to be done; the outcome follows when the block ends, also by an error."""
-        intent = self.ledger.intend(phase, data, experiment_id=experiment_id, host=self.host, run_id=self.run_id)
+        intent = self.announce(phase, data, experiment_id)
         outcome: dict[str, Any] = {}
         try:
             yield outcome.update
@@ -54,6 +54,13 @@ class Book:
             self.ledger.settle(intent, "failed", {"kind": error.kind, "what": error.what, **error.facts})
             raise
         self.ledger.settle(intent, "done", outcome)
+
+    def announce(self, phase: str, data: Mapping[str, Any], experiment_id: int | None) -> Intent:
+        """The intent, and where the experiment stands, in one commit: a commit is a wait for the disk."""
+        with self.ledger.batch():
+            if experiment_id is not None:
+                self.ledger.set_phase(experiment_id, phase)
+            return self.ledger.intend(phase, data, experiment_id=experiment_id, host=self.host, run_id=self.run_id)
 
     def close(self) -> list[str]:
         """Wait until the history is written. What could not be written is told: the proof does not rest on it."""
@@ -88,7 +95,6 @@ class ArmBook:
     @contextmanager
     def intent(self, phase: str, data: Mapping[str, Any]) -> Iterator[Settle]:
         with self._book.intent(phase, {"arm": self._arm.id, **data}, self._experiment.id) as settle:
-            self._ledger.set_phase(self._experiment.id, phase)
             yield settle
 
     @contextmanager
@@ -99,11 +105,7 @@ class ArmBook:
         outcome: dict[str, Any] = {}
         whole = {"arm": self._arm.id, **data}
         with self._at_any_rate():
-            book = self._book
-            intent = self._ledger.intend(
-                phase, whole, experiment_id=self._experiment.id, host=book.host, run_id=book.run_id
-            )
-            self._ledger.set_phase(self._experiment.id, phase)
+            intent = self._book.announce(phase, whole, self._experiment.id)
         try:
             yield outcome.update
         except OrchestratorError as error:
@@ -151,8 +153,14 @@ class ArmBook:
             "label": self.launch_name,
         }
 
-    def start_launch(self, argv: Sequence[str]) -> None:
-        self._launch = self._ledger.start_launch(self._arm.id, self.launch_name, argv).id
+    @contextmanager
+    def launching(self, argv: Sequence[str], data: Mapping[str, Any]) -> Iterator[Settle]:
+        """The intent to launch, and the launch's own row with it."""
+        with ExitStack() as stack:
+            with self._ledger.batch():
+                self._launch = self._ledger.start_launch(self._arm.id, self.launch_name, argv).id
+                settle = stack.enter_context(self.intent("launch", data))
+            yield settle
 
     def prove(self, reply: Mapping[str, Any]) -> None:
         self._proof = RevertProof(

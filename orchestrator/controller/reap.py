@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +149,22 @@ def await_idle_memory(session: HostSession, error: type[Refused] | type[Dirty]) 
             )
         pause.wait(0.3)
     session.idle_proved_at = session.clock.monotonic()
+
+
+def begin_idle_wait(session: HostSession) -> Future[None]:
+    """`await_idle_memory` beside the files' way back: asking the driver takes longer than that does."""
+    idle: Future[None] = Future()
+
+    def wait() -> None:
+        try:
+            await_idle_memory(session, Dirty)
+        except BaseException as error:
+            idle.set_exception(error)
+        else:
+            idle.set_result(None)
+
+    threading.Thread(target=wait, name="idle memory", daemon=True).start()
+    return idle
 
 
 def used_memory(session: HostSession) -> dict[int, int]:

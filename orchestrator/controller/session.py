@@ -8,6 +8,7 @@ import posixpath
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.memory import IdleMemory
@@ -266,11 +267,11 @@ class HostSession:
 
         clear_host(self)
 
-    def await_idle_memory(self) -> None:
-        """Wait until every GPU of the target is back at its recorded idle level; `Dirty` when it does not come back."""
-        from orchestrator.controller.reap import await_idle_memory
+    def begin_idle_wait(self) -> Future[None]:
+        """Done when every GPU of the target is back at its recorded idle level, `Dirty` when that does not happen."""
+        from orchestrator.controller.reap import begin_idle_wait
 
-        await_idle_memory(self, Dirty)
+        return begin_idle_wait(self)
 
     # ---------------------------------------------------------------- closing
 
