@@ -31,6 +31,8 @@ _RETRY_S = 2.0
 _TRIES = 30
 _MAX_DIFFERENCES = 50
 _AGENT_S = 5.0
+_ORPHANS_S = 3.0
+"""For orphans that do not go: an agent that connects meanwhile must not take us for stopped."""
 
 
 class Guard:
@@ -47,6 +49,8 @@ class Guard:
         self._tmps: List[str] = []
         self._peers: Dict[int, Peer] = {}
         self._runs: Dict[int, Run] = {}  # pid of a server's main process → its run
+        self._launches: Dict[int, ending.Launched] = {}  # by the same pid
+        self._headless: List[ending.Launched] = []  # their main process has ended
         self._exits: Dict[str, Dict[str, Any]] = {}
         self._commands: Dict[int, Optional[Dict[str, Any]]] = {}  # pid of a benchmark → its end, None while it runs
         self._leaving = False
@@ -105,6 +109,8 @@ class Guard:
                 except (KeyError, TypeError, ValueError):  # not what an agent of ours says
                     traceback.print_exc()
                     self._drop(self._peers[fd])
+        if self._headless and not self._peers:
+            self._end_orphans()
 
     def _accept(self) -> None:
         sock = self._listener.accept()
@@ -146,10 +152,14 @@ class Guard:
         command = spawn.Command(list(request["argv"]), dict(request["env"]), str(request["cwd"]), run.log)
         pid = spawn.spawn(command)
         self._runs[pid] = run
-        self._tmps.append(command.env["TMPDIR"])
+        self._headless.clear()  # none is launched before the one before it is stopped
+        tmp = command.env["TMPDIR"]
+        self._tmps.append(tmp)
         identity = processes.identity_of(pid, self._boot)
         assert identity is not None  # our child: at worst a zombie that we have not reaped
-        return {"pid": pid, "start_ticks": identity.start_ticks}
+        start = identity.start_ticks
+        self._launches[pid] = ending.Launched(run.launch_id, pid, start, self._boot, start, tmp)
+        return {"pid": pid, "start_ticks": start}
 
     def _run(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         """A command of a launch that is under way: below us like its server, and ended with it."""
@@ -187,6 +197,7 @@ class Guard:
             run = self._runs.pop(pid, None)
             if run is not None:
                 self._tell_exit(run, pid, status)
+                self._headless.append(self._launches.pop(pid))
             elif pid in self._commands:
                 self._commands[pid] = _end_of(pid, status)
                 self._tell(self._commands[pid])
@@ -204,6 +215,20 @@ class Guard:
             run.save_exit(end)
         except OSError:  # a full disk: the end is still told to whoever connects to us
             traceback.print_exc()
+
+    def _end_orphans(self) -> None:
+        """Of a server whose main process has ended while no agent is here to stop it: children that outlive it hold the
+        GPUs, or take them half a minute later. Only processes end; files, journal and lease stay as they are."""
+        me = processes.identity_of(os.getpid(), self._boot)
+        while self._headless:
+            launched = self._headless.pop()
+            seen = Run(self._state_dir, launched.launch_id).seen(self._boot)
+            ours = ending.Ours(launched, me, seen, {os.getpid()})
+            ended = ending.end_launch(ours, grace_s=0.0, kill_s=_ORPHANS_S, reap=self._reap)
+            if ended.ended or ended.left:
+                left = f", {len(ended.left)} left" if ended.left else ""
+                print(f"ended {len(ended.ended)} processes that {launched.launch_id} left{left}", file=sys.stderr)
+                sys.stderr.flush()
 
     # -- the end of the lease --------------------------------------------------------------------------------------
 

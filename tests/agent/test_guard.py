@@ -273,6 +273,71 @@ def test_agent_and_guard_both_dead_are_recovered_by_the_next(connect: Connect, r
     later.call("close")
 
 
+_FATHER = """
+import subprocess, sys, time
+subprocess.Popen(["sleep", "600"])
+subprocess.Popen(["sleep", "600"], start_new_session=True, env={"PATH": "/usr/bin:/bin"})
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("first", ["agent", "main"])
+def test_orphans_of_a_dead_server_end_when_no_agent_is_there(
+    connect: Connect, root: Path, tmp_path: Path, first: str
+) -> None:
+    """Main process and agent killed, in either order: the guard ends what is left at once, and lets go of nothing else;
+    whoever connects later is told of the end and puts the files back."""
+    found = identity(root / "a.py")
+    client = connect()
+    open_tree(client, root, lease_s=60)
+    client.call("snapshot")
+    client.call("apply", txn="t1", files=[change(root / "a.py", b"x = 2\n")])
+    reply = launch_python(client, tmp_path, _FATHER)
+    client.wait_line("up")
+    sleepers = wait_until(lambda: _sleepers(client), "both children run")
+    guard = guard_pid(client, root)
+    client.process.send_signal(signal.SIGSTOP)  # it can stop nothing any more
+    if first == "agent":
+        client.process.kill()
+        client.process.wait(10)
+    os.kill(reply["pid"], signal.SIGKILL)
+    if first == "main":
+        wait_until(lambda: not is_running(reply["pid"]), "the server has ended")
+        assert all(is_running(pid) for pid in sleepers)  # an agent that is only slow still has its turn
+        client.process.kill()
+        client.process.wait(10)
+    wait_until(lambda: not any(is_running(pid) for pid in sleepers), "the orphans have ended")
+    assert is_running(guard) and identity(root / "a.py") != found
+
+    later = connect()
+    opened = open_tree(later, root)
+    assert opened["guard"] == {"pid": guard, "alive": True} and not opened["launch"]["alive"]
+    done = later.call("recover")
+    assert done["state"] == "clean" and done["survivors"] == [] and identity(root / "a.py") == found
+    assert later.named("exit")[0]["signal"] == signal.SIGKILL
+    later.call("close")
+
+
+def test_the_next_server_outlives_its_agent_though_the_one_before_was_killed(
+    connect: Connect, root: Path, tmp_path: Path
+) -> None:
+    """An end that an agent has dealt with is over: nothing of a later launch is taken for its orphans."""
+    client = connect()
+    reply = begin(client, root, tmp_path, lease_s=60)
+    os.kill(reply["pid"], signal.SIGKILL)
+    client.call("stop", launch_id="l1", grace_s=0)
+    later = launch(client, tmp_path, "sleep", "600", launch_id="l2")
+    guard = guard_pid(client, root)
+    client.process.kill()
+    client.process.wait(10)
+    again = connect()
+    assert open_tree(again, root)["guard"] == {"pid": guard, "alive": True}  # it has seen the agent go before this one
+    assert is_running(later["pid"])
+    again.call("recover")
+    again.call("close")
+
+
 def test_a_guard_takes_neither_lock_nor_channel_nor_hint_to_leave(connect: Connect, root: Path, tmp_path: Path) -> None:
     client = connect()
     begin(client, root, tmp_path, lease_s=30)
