@@ -10,34 +10,19 @@ import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from orchestrator.core.basis import EnvName as EnvName
+from orchestrator.core.basis import EnvValue as EnvValue
+from orchestrator.core.basis import FlagValue as FlagValue
+from orchestrator.core.basis import Model as Model
+from orchestrator.core.basis import Name as Name
 from orchestrator.core.goal import parse_condition
+from orchestrator.core.measures import Gate as Gate
+from orchestrator.core.measures import GuardOrNumber, Metric
+from orchestrator.core.measures import Measure as Measure
+from orchestrator.core.measures import Workload as Workload
 from orchestrator.core.units import Duration, Percent
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
-EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-
-
-class Model(BaseModel):
-    """Frozen, no unknown keys, no silent conversions of numbers to text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-def _env_text(value: object) -> object:
-    """YAML reads `8` and `true` as what they look like; an environment holds text."""
-    if isinstance(value, bool):
-        raise ValueError("write an environment value as text: '1', '0', 'true' or 'false'")
-    return str(value) if isinstance(value, int | float) else value
-
-
-EnvValue = Annotated[str | None, BeforeValidator(_env_text, json_schema_input_type=str | int | float | None)]
-"""Text sets the variable, null unsets it."""
-
-FlagValue = bool | int | float | str | list[Any] | dict[str, Any] | None
-"""`true` is a bare flag, `null` or `false` removes it, a list gives the words after it, a mapping becomes JSON."""
-
 
 # ---------------------------------------------------------------- hosts and routes
 
@@ -279,31 +264,6 @@ Change = Annotated[
 # ---------------------------------------------------------------- the campaign
 
 
-class Workload(Model):
-    """What is sent to the server. Token counts are asked for and then measured; the measured ones count."""
-
-    prompt_tokens: int = Field(128, ge=1, description="tokens sent in one request")
-    output_tokens: int = Field(256, ge=2, description="tokens asked for in one request")
-    concurrency: int = Field(1, ge=1, le=1024, description="requests at a time")
-    warmup: int = Field(1, ge=0, description="requests of the same shape before measuring")
-    prompt: str | None = Field(None, description="instead of the built-in text")
-
-
-class Measure(Model):
-    """What decides, and how much evidence is asked for."""
-
-    metric: Literal["output_tps", "ttft_ms", "itl_ms"] = Field(
-        "output_tps", description="output tokens a second, time to first token, time between tokens"
-    )
-    direction: Literal["higher", "lower"] = Field("higher", description="which way is better")
-    min_effect: Percent = Field(0.02, description="smaller effects count as none")
-    repetitions: int = Field(3, ge=1, description="samples of one launch")
-    launches: int = Field(2, ge=1, description="launches of an arm at the most")
-    screening: bool = Field(
-        True, description="a crash, or an effect far above the noise, ends a hypothesis after one launch of each arm"
-    )
-
-
 class Goal(Model):
     """What the campaign is after, across its contexts. It ends when this is reached."""
 
@@ -478,6 +438,10 @@ class Playbook(Model):
     targets: dict[Name, Target] = Field(default_factory=dict, description="name → target")
     workload: Workload = Field(default_factory=Workload, description="what is sent to the server")
     measure: Measure = Field(default_factory=Measure, description="what decides")
+    guardrails: dict[Metric, GuardOrNumber] = Field(
+        default_factory=dict, description="limits that a better metric may not break"
+    )
+    gate: Gate = Field(default_factory=Gate, description="the check of answers before any speed counts")
     lease: Duration = Field(600.0, description="after so long without us the guard on the host reverts everything")
     caches: Literal["auto", "shared", "own"] = Field(
         "auto", description="compile caches: own where a change can reach them, shared by all, or own for each change"

@@ -19,7 +19,6 @@ _SPANS = {"nnodes": 1, "node-rank": 0}
 """Flags that make a server span machines, and the most they may be."""
 
 _POSITIVE = ("lease", "limit", "stall", "connect_timeout", "keepalive")
-_TIMES = ("ttft_ms", "itl_ms")
 _CAPABILITY = re.compile(r"([0-9]+(\.[0-9]+)?|(sm|compute)_?[0-9]{2,3})[af]?", re.IGNORECASE)
 
 
@@ -127,7 +126,8 @@ def _is_zero(value: object) -> bool:
 def _direction(document: Document) -> Iterator[Problem]:
     """The default direction suits throughput; a time that shall rise is a slip."""
     measure = document.data.get("measure")
-    if isinstance(measure, dict) and measure.get("metric") in _TIMES and measure.get("direction", "higher") == "higher":
+    is_time = isinstance(measure, dict) and str(measure.get("metric")).endswith("_ms")
+    if isinstance(measure, dict) and is_time and measure.get("direction", "higher") == "higher":
         path = ("measure", "direction" if "direction" in measure else "metric")
         yield document.problem(f"`{measure['metric']}` is a time: less is better", path, hint="direction: lower")
 

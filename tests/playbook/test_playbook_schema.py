@@ -64,7 +64,7 @@ def test_examples_are_right(block: str, write: Write, diff: bytes) -> None:
     if block.startswith("changes:"):
         indented = "".join(f"  {line}\n" for line in block.rstrip().split("\n"))
         assert check(write(f"{HEAD}hypotheses:\n- id: a\n  claim: x\n{indented}")) == []
-    elif block.startswith("contexts:"):
+    elif block.startswith(("contexts:", "measure:", "guardrails:", "gate:")):
         assert check(write(HEAD + block + "hypotheses:\n- {id: a, claim: x, changes: [{env: {A: 1}}]}\n")) == []
     elif block.startswith("hosts:"):
         assert set(load_inventory(write(block)).hosts) == {"gpu1", "node7"}
