@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.controller.campaign import Trial
 from orchestrator.controller.preconditions import judge_words
 from orchestrator.controller.treatment import Treatment, build, paths_to_read
-from orchestrator.core import planning
+from orchestrator.core import planning, todo
 from orchestrator.core.links import kinds_between, unmet_links
 from orchestrator.core.records import Verdict
 from orchestrator.errors import PatchConflict, Problem
@@ -66,10 +66,17 @@ def contexts_of(hypothesis: Hypothesis, playbook: Playbook) -> tuple[str, ...]:
 def rank_todo(ledger: Ledger, playbook: Playbook, only: Collection[str] = ()) -> list[Hypothesis]:
     """The todo as `todo_order` gives it, each row's rank and reason written down."""
     order, ranked = todo_order(ledger, playbook, only)
+    keep_ranks(ledger, playbook.campaign, ranked)
+    return order
+
+
+def keep_ranks(ledger: Ledger, campaign: str, ranked: Sequence[planning.Ranked]) -> None:
+    """Written down; a row that is done or dropped keeps the reason why."""
+    known = {row.id: row for row in ledger.todo(campaign)}
     with ledger.batch():
         for row in ranked:
-            ledger.set_rank(playbook.campaign, row.id, row.score, row.reason)
-    return order
+            is_open = known[row.id].status == "open"
+            ledger.set_rank(campaign, row.id, row.score, row.reason if is_open else known[row.id].reason)
 
 
 def todo_order(
@@ -77,21 +84,43 @@ def todo_order(
 ) -> tuple[list[Hypothesis], list[planning.Ranked]]:
     """The todo with the playbook's rows as they stand there, best first; without what a person has dropped, unless
     `only` names it."""
-    rows = ledger.todo(playbook.campaign)
+    campaign = playbook.campaign
+    rows = ledger.todo(campaign)
     hypotheses = {row.id: row.as_hypothesis() for row in rows}
     hypotheses.update({h.id: h for h in playbook.hypotheses})
     dropped = {row.id for row in rows if row.status == "skipped"} - set(only)
-    ranked = rank(list(hypotheses.values()), {row.id: row.pin for row in rows if row.pin is not None})
+    run = ledger.unfinished_run(campaign)
+    # Findings of the run that goes on do not count: continued after a crash, it keeps its order.
+    known = [f for f in ledger.findings(campaign) if run is None or f.created_at < run.started_at]
+    pins = {row.id: row.pin for row in rows if row.pin is not None}
+    ranked = rank(list(hypotheses.values()), pins, todo.members(rows, known), ledger.mean_cost_s(campaign))
     ranked = [row for row in ranked if row.id not in dropped]
     return [hypotheses[row.id] for row in ranked], ranked
 
 
-def rank(hypotheses: Sequence[Hypothesis], pins: Mapping[str, float] | None = None) -> list[planning.Ranked]:
+def rank(
+    hypotheses: Sequence[Hypothesis],
+    pins: Mapping[str, float] | None = None,
+    members: Sequence[planning.Member] = (),
+    cost_s: float | None = None,
+) -> list[planning.Ranked]:
     """Best first, dependencies before what waits for them, each with the reason for its place. `pins`: what a person
-    says a row is worth, in per cent an hour."""
+    says a row is worth, in per cent an hour; `members`: what became of each row, from which the odds of its family
+    follow; `cost_s`: what an experiment takes."""
     known = pins or {}
     return planning.rank(
-        [planning.Candidate(h.id, gain=h.expect, after=h.after, pin=known.get(h.id)) for h in hypotheses]
+        [
+            planning.weigh(
+                h.id,
+                expected=h.expect,
+                record=todo.record_without(members, h.id, h.family),
+                cost_s=cost_s or todo.ASSUMED_COST_S,
+                after=h.after,
+                pin=known.get(h.id),
+            )
+            for h in hypotheses
+        ],
+        decided=[m.id for m in members if m.verdict is not None],
     )
 
 
