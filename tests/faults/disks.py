@@ -118,7 +118,7 @@ def overlay(work: Path) -> Iterator[Path]:
     """An overlay whose upper directory is a small ext4."""
     with disk("ext4", work, "upper") as upper:
         for name in ("lower", "merged"):
-            (work / name).mkdir()
+            (work / name).mkdir(exist_ok=True)
         for name in ("up", "scratch"):
             (upper.point / name).mkdir()
         options = f"lowerdir={work}/lower,upperdir={upper.point}/up,workdir={upper.point}/scratch"
