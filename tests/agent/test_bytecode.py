@@ -50,6 +50,13 @@ def compiled_beside(root: Path) -> list[Path]:
     return sorted((root / "__pycache__").glob("which.*.pyc"))
 
 
+def compiled(path: Path) -> Path:
+    """The compiled form of a file, made beside it."""
+    made = py_compile.compile(str(path), doraise=True)
+    assert made is not None
+    return Path(made)
+
+
 @pytest.fixture
 def module(root: Path) -> Path:
     path = root / "which.py"
@@ -122,11 +129,11 @@ def test_the_trees_own_compiled_forms_are_neither_read_nor_touched(
 ) -> None:
     """With the prefix: a compiled form in the tree that claims to be of this second and size, and is of other code, is
     not run, and is afterwards as it was."""
-    path = Path(py_compile.compile(str(module), doraise=True))
+    path = compiled(module)
     header = path.read_bytes()[:16]
     liar = root / "liar.py"
     liar.write_bytes(OLD.replace(b"1 == 2", b"'of the tree'"))
-    lying = Path(py_compile.compile(str(liar), doraise=True)).read_bytes()
+    lying = compiled(liar).read_bytes()
     path.write_bytes(header + lying[16:])
     before = (path.read_bytes(), path.stat().st_mtime_ns)
     assert ask(agent, tmp_path, root, "beside", "trap") == "of the tree"
