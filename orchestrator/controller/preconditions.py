@@ -62,19 +62,25 @@ def judge(
     edited = {edit.path: (edit.after or b"").decode("utf-8", "replace") for edit in treatment.files}
     added = [*edited.values(), *(data.decode("utf-8", "replace") for data in treatment.configuration.site.values())]
     known = vocabulary.flags_in(_as_patched(source.parsers, edited, words.parsers, tree).values())
-    if known is not None and not known_good <= known:
+    if known is not None and not _is_understood(known_good, words, known):
         known = None
     registry = _as_patched(source.registry, edited, (words.registry,), tree) if words.registry else {}
     registered = frozenset(n for text in registry.values() for n in vocabulary.names_in(text)) if registry else None
     names = set_names(treatment)
     literal = source.literal | vocabulary.words_in(added, _spellings(names, words))
-    unmet = vocabulary.unknown_flags(treatment.expectation.flags, known)
+    unmet = vocabulary.unknown_flags(treatment.expectation.flags, known, is_lenient=words.is_lenient)
     unmet += vocabulary.unknown_names(names, words, registered, literal)
     remarks = pitfalls_of(treatment.configuration)
     if source.nccl is not None:
         strange = [n for n in names if n.startswith(_NCCL) and n not in source.nccl]
         remarks += [f"the installed NCCL's library does not hold the name {name}" for name in strange]
     return Words(tuple(unmet), tuple(remarks))
+
+
+def _is_understood(known_good: frozenset[str], words: vocabulary.Vocabulary, known: frozenset[str]) -> bool:
+    in_use = {flag[2:]: True for flag in known_good}
+    missed = vocabulary.unknown_flags(in_use, known, is_lenient=True) if words.is_lenient else known_good - known
+    return not missed and known.issuperset(words.spoken)
 
 
 def set_names(treatment: Treatment) -> list[str]:

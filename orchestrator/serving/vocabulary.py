@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.core.model import FlagValue
 
 _FIELD_MARKS = frozenset({"A", "Annotated"})
+_MADE_OF_FIELD = ("f'--{key.replace('_', '-')}'", "f'--{name.replace('_', '-')}'", "f'--{field.replace('_', '-')}'")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -24,13 +25,17 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 class Vocabulary:
     """Where an engine keeps its words. Paths and patterns begin at the source tree; an empty one is unknown to us.
 
-    `prefixes`: variables that begin so are the engine's own, and nobody else reads them.
+    `prefixes`: variables that begin so are the engine's own, and nobody else reads them. `spoken`: flags that every
+    launch of ours has: a reading that misses one has not understood the parser. `is_lenient`: the parser takes `_` for
+    `-`, `--x.y` for a key inside `--x`, and `--no-x` for any x.
     """
 
     parsers: tuple[str, ...] = ()
     registry: str = ""
     prefixes: tuple[str, ...] = ()
     renames: tuple[tuple[str, str], ...] = ()
+    spoken: tuple[str, ...] = ()
+    is_lenient: bool = False
 
 
 SGLANG = Vocabulary(
@@ -39,7 +44,13 @@ SGLANG = Vocabulary(
     prefixes=("SGLANG_", "SGL_"),
     renames=(("SGL_", "SGLANG_"),),
 )
-VLLM = Vocabulary(registry="envs.py", prefixes=("VLLM_",))
+VLLM = Vocabulary(
+    parsers=("engine/arg_utils.py", "entrypoints/openai/cli_args.py"),
+    registry="envs.py",
+    prefixes=("VLLM_",),
+    spoken=("--model", "--port", "--served-model-name"),
+    is_lenient=True,
+)
 NOTHING = Vocabulary()
 
 
@@ -47,8 +58,9 @@ def flags_in(sources: Iterable[str]) -> frozenset[str] | None:
     """Every flag that these files register, with their dashes. None where one of them is no Python, or none is found:
     then nothing can be said.
 
-    Known are `add_argument("--x", …)`, and annotated fields `x: A[type, "help"]` or `x: A[type, Arg(…)]`. A call whose
-    flag is computed makes the whole parser unreadable.
+    Known are `add_argument("--x", …)`, and annotated fields `x: A[type, "help"]` or `x: A[type, Arg(…)]`. A call with
+    `f"--{key.replace('_', '-')}"` stands for the annotated fields of all classes of its file: too many accuse nobody.
+    Any other call whose flag is computed makes the whole parser unreadable.
     """
     found: set[str] = set()
     for source in sources:
@@ -56,14 +68,27 @@ def flags_in(sources: Iterable[str]) -> frozenset[str] | None:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return None
+        fields = [
+            i for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for i in n.body if isinstance(i, ast.AnnAssign)
+        ]
+        found |= {flag for item in fields for flag in _of_field(item)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-                if not all(_text(argument) for argument in node.args):
+                if any(_is_made_of_field(argument) for argument in node.args):
+                    found |= {_flag_of(i.target.id) for i in fields if isinstance(i.target, ast.Name)}
+                elif not all(_text(argument) for argument in node.args):
                     return None
                 found |= _of_call(node)
-            elif isinstance(node, ast.ClassDef):
-                found |= {flag for item in node.body if isinstance(item, ast.AnnAssign) for flag in _of_field(item)}
     return frozenset(found) or None
+
+
+def _is_made_of_field(node: ast.expr) -> bool:
+    """`f"--{key.replace('_', '-')}"`: each key is the name of a field."""
+    return ast.unparse(node).replace('"', "'") in _MADE_OF_FIELD
+
+
+def _flag_of(field: str) -> str:
+    return "--" + field.replace("_", "-")
 
 
 def _of_call(node: ast.Call) -> set[str]:
@@ -79,7 +104,7 @@ def _of_field(item: ast.AnnAssign) -> set[str]:
         return set()
     if not isinstance(mark.slice, ast.Tuple):
         return set()
-    name = "--" + item.target.id.replace("_", "-")
+    name = _flag_of(item.target.id)
     for meta in mark.slice.elts[1:]:
         if isinstance(meta, ast.Call) and isinstance(meta.func, ast.Name) and meta.func.id == "Arg":
             return _of_arg(name, meta.keywords)
@@ -109,14 +134,16 @@ def _text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def unknown_flags(flags: Mapping[str, FlagValue], known: frozenset[str] | None) -> list[str]:
+def unknown_flags(
+    flags: Mapping[str, FlagValue], known: frozenset[str] | None, *, is_lenient: bool = False
+) -> list[str]:
     """A sentence for each flag that the parser would refuse, with what was perhaps meant. Flags that are only taken
     away need not be known, and a unique beginning of a flag is accepted, as the parser itself does."""
     if known is None:
         return []
     said = []
     for name, value in flags.items():
-        flag = f"--{name}"
+        flag = _as_registered(name, known) if is_lenient else f"--{name}"
         if value is None or value is False or flag in known:
             continue
         longer = sorted(k for k in known if k.startswith(flag))
@@ -127,6 +154,12 @@ def unknown_flags(flags: Mapping[str, FlagValue], known: frozenset[str] | None) 
         else:
             said.append(f"the engine's parser knows no flag {flag}{_perhaps(flag, known)}")
     return said
+
+
+def _as_registered(name: str, known: frozenset[str]) -> str:
+    flag = _flag_of(name).partition(".")[0]
+    positive = f"--{flag.removeprefix('--no-')}"
+    return positive if flag.startswith("--no-") and positive in known else flag
 
 
 def unknown_names(

@@ -6,7 +6,7 @@ from orchestrator.controller.preconditions import Source, judge
 from orchestrator.controller.treatment import FileEdit, Treatment
 from orchestrator.serving.configuration import Configuration
 from orchestrator.serving.treatment import Expectation
-from orchestrator.serving.vocabulary import SGLANG
+from orchestrator.serving.vocabulary import SGLANG, VLLM
 
 PARSER = 'parser.add_argument("--tp-size")\nparser.add_argument("--cuda-graph-max-bs")\n'
 REGISTRY = "class Envs:\n    SGLANG_CACHE_DIR = EnvStr('x')\n"
@@ -55,3 +55,30 @@ def test_a_name_that_nccl_does_not_hold_is_remarked_and_launched() -> None:
     source = Source({}, {}, nccl=frozenset({"NCCL_ALGO"}))
     words = judge(treat(env={"NCCL_ALGO": "Ring", "NCCL_ALGOS": "x"}), SGLANG, source, "/t/sglang", GOOD)
     assert words.unmet == () and len(words.remarks) == 1 and "NCCL_ALGOS" in words.remarks[0]
+
+
+VLLM_ENGINE = """
+class EngineArgs:
+    def add_cli_args(parser):
+        parser.add_argument("--model")
+        parser.add_argument("--served-model-name")
+        parser.add_argument("--max-num-seqs")
+"""
+VLLM_FRONTEND = """
+class FrontendArgs:
+    port: int = 8000
+    def add_cli_args(parser):
+        for key, value in kwargs.items():
+            group.add_argument(f"--{key.replace('_', '-')}", **value)
+"""
+VLLM_PARSERS = {"/t/vllm/engine/arg_utils.py": VLLM_ENGINE, "/t/vllm/entrypoints/openai/cli_args.py": VLLM_FRONTEND}
+
+
+def test_vllm_is_judged_where_both_its_parsers_were_read() -> None:
+    """A flag it does not know is unmet; where one of the two files moved elsewhere, nothing is said."""
+    whole = Source(VLLM_PARSERS, {})
+    (why,) = judge(treat({"max-num-seq-s": 8}), VLLM, whole, "/t/vllm", frozenset({"--max_num_seqs"})).unmet
+    assert "--max-num-seq-s" in why and "perhaps --max-num-seqs" in why
+    assert judge(treat({"max-num-seqs": 8}), VLLM, whole, "/t/vllm", frozenset()).unmet == ()
+    half = Source({path: text for path, text in VLLM_PARSERS.items() if "engine" in path}, {})
+    assert judge(treat({"max-num-seq-s": 8}), VLLM, half, "/t/vllm", frozenset()).unmet == ()

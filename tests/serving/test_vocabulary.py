@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestrator.core.model import FlagValue
 from orchestrator.serving.configuration import Configuration
 from orchestrator.serving.pitfalls import pitfalls_of
 from orchestrator.serving.vocabulary import SGLANG, flags_in, names_in, unknown_flags, unknown_names, words_in
@@ -37,8 +38,14 @@ environment_variables = {"VLLM_PORT": lambda: 1}
 
 def test_flags_of_both_layouts_are_read_without_importing() -> None:
     """Calls of add_argument, and annotated fields with names, aliases, negations, and those without a flag."""
-    assert flags_in([OLD]) == {"--tensor-parallel-size", "--tp-size", "--cuda-graph-max-bs", "--warm", "--no-warm"}
-    assert flags_in([NEW]) == {
+    assert set(flags_in([OLD]) or ()) == {
+        "--tensor-parallel-size",
+        "--tp-size",
+        "--cuda-graph-max-bs",
+        "--warm",
+        "--no-warm",
+    }
+    assert set(flags_in([NEW]) or ()) == {
         "--enable-memory-saver", "--model-path", "--model", "--tensor-parallel-size", "--tp-size", "--enable-tf32",
         "--no-enable-tf32",
     }  # fmt: skip
@@ -93,3 +100,48 @@ def test_expandable_segments_with_custom_all_reduce_is_warned_of(
     said = pitfalls_of(Configuration(flags, {"PYTORCH_CUDA_ALLOC_CONF": value}))
     assert bool(said) is warns
     assert all("PYTORCH_CUDA_ALLOC_CONF" in sentence for sentence in said)
+
+
+VLLM_ENGINE = """
+class EngineArgs:
+    model: str = "m"
+    served_model_name: str | None = None
+    def add_cli_args(parser):
+        group.add_argument("--model", **kwargs["model"])
+        group.add_argument("--tensor-parallel-size", "-tp", **kwargs["tensor_parallel_size"])
+        group.add_argument("--served-model-name", **kwargs["served_model_name"])
+        group.add_argument("--enable-prefix-caching", **kwargs["enable_prefix_caching"])
+        group.add_argument("--compilation-config", "-O", **kwargs["compilation_config"])
+"""
+VLLM_FRONTEND = """
+class BaseFrontendArgs:
+    chat_template: str | None = None
+class FrontendArgs(BaseFrontendArgs):
+    host: str | None = None
+    port: int = 8000
+    def add_cli_args(parser):
+        for key, value in kwargs.items():
+            extra = value.pop("flags", [])
+            group.add_argument(*extra, f"--{key.replace('_', '-')}", **value)
+def make_arg_parser(parser):
+    parser.add_argument("model_tag", nargs="?")
+    parser.add_argument("--headless", action="store_true")
+"""
+
+
+def test_flags_made_of_the_names_of_fields_are_those_fields() -> None:
+    """vLLM's server registers its own flags in a loop over the fields of a class, and the engine's one by one."""
+    known = flags_in([VLLM_ENGINE, VLLM_FRONTEND])
+    assert known is not None
+    assert {"--chat-template", "--host", "--port", "--headless", "--model", "--tensor-parallel-size"} <= known
+
+
+def test_a_lenient_parser_takes_underscores_keys_and_negations() -> None:
+    """Each of these vLLM accepts; what is no flag at all is named all the same."""
+    known = flags_in([VLLM_ENGINE, VLLM_FRONTEND])
+    fine: dict[str, FlagValue] = {
+        "tensor_parallel_size": 2, "no-enable-prefix-caching": True, "compilation-config.level": 3, "chat-template": "x"
+    }  # fmt: skip
+    assert unknown_flags(fine, known, is_lenient=True) == []
+    (said,) = unknown_flags({"tensor-parallel-sise": 2}, known, is_lenient=True)
+    assert said.endswith("no flag --tensor-parallel-sise; perhaps --tensor-parallel-size")
