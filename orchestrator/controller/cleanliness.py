@@ -126,6 +126,19 @@ def _judge_journal(survey: Seen) -> Thing:
     return Thing("lease and journal", State.CLEAN, "nothing is open", tuple(evidence))
 
 
+def judge_service(survey: Seen, proof: Seen | None) -> Iterator[Thing]:
+    """What served before we came: given back, and answering as it did."""
+    journal = survey.get("journal") or {}
+    if journal.get("service"):
+        sentence = f"what served on port {journal['service']['port']} is stopped by us"
+        yield Thing("service", State.OURS, sentence, (f"at {journal['service']['stage']}",))
+        return
+    seen = proof["service"] if proof is not None else None
+    if seen is not None:
+        state = State.CLEAN if seen["state"] == "same" else State.NOTED
+        yield Thing("service", state, f"on port {seen['port']}: {seen['why']}", (f"pid {seen['pid'] or 'none'}",))
+
+
 def _judge_stage(survey: Seen) -> Thing:
     if survey["kept_changes"]:  # whether there is more than these, the proof says
         sentence = f"the originals of what is kept ({', '.join(survey['kept_changes'])})"

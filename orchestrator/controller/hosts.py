@@ -14,6 +14,7 @@ from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator
 from orchestrator.controller.opening import USUAL_PACKAGES, recover_remains
 from orchestrator.controller.prepare import Place, prepare_host, prepare_session
+from orchestrator.controller.service import await_service
 from orchestrator.controller.session import refuse_read_only
 from orchestrator.controller.threeway import not_clean
 from orchestrator.controller.turn import sole_turn
@@ -79,6 +80,8 @@ def recover(request: HostRequest, narrator: Narrator) -> Recovery:
         proof = session.recover()["verify"] or _first_proof(session)
         if not proof["clean"]:
             raise not_clean(session, place.ledger, proof)
+        if reply["service"] is not None or (reply["outcome"] and proof["service"]):
+            await_service(session)
         _end_dead_runs(place.ledger, place.host_name)
         place.ledger.release(place.host_name, "recovered and proved clean")
         return Recovery(place.host_name, "clean", did, proof)

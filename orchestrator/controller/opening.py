@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.changesets import change_facts, setting_facts
 from orchestrator.controller.claims import resources_of
+from orchestrator.controller.service import hold_service
 from orchestrator.controller.session import refuse_read_only
 from orchestrator.controller.threeway import recover_or_report
 from orchestrator.errors import Refused
@@ -59,8 +60,10 @@ def open_host(
     refuse_mortal_guard(session, escape, yes=yes)
     reply = _timed(session, "open", lambda: session.open_tree(wanted, escape.argv))
     adoptable = _adopt_or_say(session, prepared, run, reply) if resume else None
+    session.holds_service = reply["service"] is not None and session.target.service is not None
     if adoptable is None:
         recover_remains(session, reply, prepared.ledger, run.id)
+        hold_service(session, prepared.ledger, run.id)
         digest = make_ready(session)
     else:
         session.has_snapshot = True
@@ -120,7 +123,8 @@ def recover_remains(
     if outcome:
         did.append(f"the guard had put the host back: {outcome.get('state', outcome)}")
         ledger.note("guard_outcome", dict(outcome), host=session.name, run_id=run_id)
-    if reply.get("open") or reply.get("launch") or reply.get("shadow"):
+    is_stopped = reply["service"] is not None and not session.holds_service
+    if reply.get("open") or reply.get("launch") or reply.get("shadow") or is_stopped:
         with session.interrupts.retreating(f"recovery of {session.name}"):
             recovered = _timed(session, "recover", lambda: recover_or_report(session, ledger))
         did += list(recovered["did"])

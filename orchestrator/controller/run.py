@@ -200,6 +200,7 @@ def _carry_out(
 
 def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) -> None:
     """The last proof, and the lease. A host that cannot be proved clean is `Dirty`, whatever happened before."""
+    from orchestrator.controller.service import give_service_back
     from orchestrator.controller.threeway import not_clean
 
     with session.interrupts.retreating(f"the last proof on {session.name}"):
@@ -207,6 +208,7 @@ def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) ->
             session.hang_up()
             return
         if not session.has_snapshot:  # nothing was changed yet
+            give_service_back(session)
             session.close()
             return
         proof = session.call_back("verify", {}, timeout_s=600.0)
@@ -216,6 +218,7 @@ def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) ->
             error = not_clean(session, prepared.ledger, proof)
             session.hang_up()
             raise error
+        give_service_back(session)
         summary.host_state = "kept" if proof["kept"] else "clean"
         session.close()
 

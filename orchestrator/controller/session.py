@@ -65,6 +65,7 @@ class HostSession:
         self.idle_proved_at = float("-inf")
         self._is_open = False
         self.has_snapshot = False
+        self.holds_service = False  # whether what served before is stopped, and ours to give back
         self.hello: dict[str, Any] = {}
 
     # ---------------------------------------------------------------- what is known
@@ -249,7 +250,7 @@ class HostSession:
 
     def recover(self) -> dict[str, Any]:
         """Stop, revert, verify whatever is open on the host. Raises `Dirty` when it is held."""
-        reply = self.connection.call("recover", {}, timeout_s=300.0)
+        reply = self.connection.call("recover", {"hold_service": self.holds_service}, timeout_s=300.0)
         if reply["state"] != "clean":
             paths = ", ".join(str(h["path"]) for h in reply["report"][:5])
             raise Dirty(

@@ -129,7 +129,7 @@ def not_clean(session: HostSession, ledger: Ledger, proof: Mapping[str, Any]) ->
 
 def recover_or_report(session: HostSession, ledger: Ledger) -> dict[str, Any]:
     """Stop, revert, verify whatever is open. Raises `Dirty` with the three-way report when a file is held."""
-    reply = session.connection.call("recover", {}, timeout_s=300.0)
+    reply = session.connection.call("recover", {"hold_service": session.holds_service}, timeout_s=300.0)
     if reply["state"] != "clean":
         raise held_error(session, ledger, reply["report"])
     return reply

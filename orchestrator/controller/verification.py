@@ -89,7 +89,8 @@ def _prove(
         return None
     reply = session.open_tree()
     try:
-        done.pending = bool(reply.get("open") or reply.get("launch") or reply.get("shadow"))
+        opened = ("open", "launch", "shadow", "service")
+        done.pending = any(reply.get(name) for name in opened)
         record = place.ledger.host(place.host_name)
         done.kept = (record.kept if record else None) or ", ".join(reply["kept"]) if reply["kept"] else None
         report = (reply.get("open") or {}).get("report") or []
@@ -130,6 +131,7 @@ def _look_around(
         *cleanliness.judge_tree(proof, done.pending, layout.source, guarded),
         cleanliness.judge_site(cleanliness.decode_files(contents), survey["state_dir"]),
         *cleanliness.judge_survey(survey),
+        *cleanliness.judge_service(survey, proof),
         cleanliness.judge_caches(
             [p for place in caches for p in globbed[place]], [p for pattern in own for p in globbed[pattern]]
         ),

@@ -84,6 +84,37 @@ def _route(value: object) -> object:
     return value
 
 
+class ServiceProcess(Model):
+    """A server under a script, in a terminal or on its own; its ancestors up to a login belong to it."""
+
+    start: Annotated[
+        tuple[str, ...] | None, BeforeValidator(_words, json_schema_input_type=str | tuple[str, ...] | None)
+    ] = Field(None, description="command that starts it; null is that of its outermost process, as found")
+
+
+class Service(Model):
+    """What serves on the target's port when we come: stopped for the time of a run, and given back."""
+
+    systemd: str | None = Field(None, description="unit of systemd that it is")
+    user: bool = Field(False, description="a unit of the account's own systemd")
+    docker: str | None = Field(None, description="container of docker or podman that it runs in")
+    process: ServiceProcess | None = Field(None, description="neither: a process with its supervising script")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if [self.systemd, self.docker, self.process].count(None) != 2:
+            raise ValueError("write one of `systemd`, `docker`, `process`")
+        if self.user and self.systemd is None:
+            raise ValueError("`user` belongs to `systemd`")
+        return self
+
+    @property
+    def sentence(self) -> str:
+        if self.systemd is not None:
+            return f"systemd {'user ' if self.user else ''}unit {self.systemd}"
+        return f"container {self.docker}" if self.docker is not None else "process on its port"
+
+
 class Target(Model):
     """What is tuned, and its known-good configuration."""
 
@@ -106,6 +137,7 @@ class Target(Model):
     health: str = Field("/health", description="path that answers 200 when a `command` server is up")
     guarded: tuple[str, ...] = Field((), description="further paths whose manifest must not change")
     secrets: tuple[EnvName, ...] = Field((), description="further environment names whose values are masked")
+    service: Service | None = Field(None, description="what serves there when we come; null is nothing of ours to stop")
     ready: Limits = Field(default_factory=lambda: Limits(), description="how long a start may take")
     stop_grace: Duration = Field(10.0, description="between TERM and KILL")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,8 +140,6 @@ def test_values_of_the_found_server_reach_a_launch_and_nobody_else(
     stop(agent, live)
     code = "import os, hashlib\nprint(hashlib.sha256(os.environ['HF_TOKEN'].encode()).hexdigest(), flush=True)"
     launch_python(agent, tmp_path, code, from_service=["HF_TOKEN"])
-    import hashlib
-
     agent.wait_line(hashlib.sha256(live.secret.encode()).hexdigest())
     agent.call("stop", launch_id="l1", grace_s=0.0)
     with pytest.raises(AgentReply, match="no such variable"):
@@ -149,8 +149,6 @@ def test_values_of_the_found_server_reach_a_launch_and_nobody_else(
 
 def test_a_service_that_came_back_by_itself_is_not_started_twice(agent: AgentClient, live: Live) -> None:
     """Somebody starts the same script by hand while it is stopped: it is found and only recorded."""
-    import subprocess
-
     stop(agent, live)
     env = {"PATH": os.environ["PATH"], "HOME": str(live.folder), "LIVE_MARK": live.mark, "HF_TOKEN": live.secret}
     by_hand = subprocess.Popen(["sh", "serve.sh"], cwd=live.folder, env=env, start_new_session=True)
@@ -165,15 +163,18 @@ def test_what_starts_it_again_behind_our_back_is_not_fought(
     connect: Connect, root: Path, tmp_path: Path, port: int
 ) -> None:
     """A watcher that is no ancestor brings the server back at once: refused, and the service runs on."""
-    import subprocess
-
     code = (
-        "import socket, subprocess, sys, time\n"
-        f"argv = [sys.executable, {str(DUMMY)!r}, {json.dumps({'port': port})!r}]\n"
+        "import os, socket, time\n"
+        f"up = lambda: socket.socket().connect_ex(('127.0.0.1', {port})) == 0\n"
         "while True:\n"
-        f"    if socket.socket().connect_ex(('127.0.0.1', {port})):\n"
-        "        a = subprocess.Popen(['sh', '-c', '\"$0\" \"$@\" & exec true', *argv], start_new_session=True)\n"
-        "        a.wait(); time.sleep(0.15)\n"
+        "    if not up():\n"
+        "        pid = os.fork()\n"
+        "        if pid == 0:\n"
+        "            if os.fork() == 0:\n"
+        f"                os.setsid(); s = socket.create_server(('127.0.0.1', {port})); time.sleep(600)\n"
+        "            os._exit(0)\n"
+        "        os.waitpid(pid, 0)\n"
+        "        while not up(): time.sleep(0.01)\n"
         "    time.sleep(0.01)\n"
     )
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
@@ -187,11 +188,18 @@ def test_what_starts_it_again_behind_our_back_is_not_fought(
     finally:
         watcher.kill()
         watcher.wait()
-        found = client.call("service_look", port=port)["serving"]
-        if found:
-            os.kill(found["pid"], signal.SIGKILL)
-    wait_until(lambda: not any(str(port) in " ".join(words_of(p)) for p in _pids()), "nothing is left")
+        for pid in _marked(f"HOME={tmp_path}"):
+            if str(port) in " ".join(words_of(pid)):
+                os.kill(pid, signal.SIGKILL)
 
 
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+def _marked(mark: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if f"{mark}\0".encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found

@@ -49,8 +49,12 @@ class Live:
         except (URLError, OSError):
             return False
 
+    def serves(self) -> bool:
+        """Its own server answers, and not one of ours in its place."""
+        return self.server() is not None and self.answers()
+
     def wait(self, timeout_s: float = PATIENCE_S) -> None:
-        wait_until(self.answers, f"the service on port {self.port} answers", timeout_s)
+        wait_until(self.serves, f"the service on port {self.port} answers", timeout_s)
 
     def picture(self) -> tuple[list[str], dict[str, str], str]:
         """What has to be the same before and after: command line, environment and directory of the server."""
