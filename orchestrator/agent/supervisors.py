@@ -61,7 +61,8 @@ def trace(listeners: Set[int], kin: Mapping[int, Kin], own: Set[int]) -> Union[C
     at = kin[main]
     while True:
         if at.pid == 1:
-            return Unclear("process 1 of this container is part of it", "end the route at the container's host: docker")
+            what = "it is process 1 of this container"
+            return Unclear(what, "end the route at the container's host, and write `service: {docker: NAME}`")
         parent = kin.get(at.ppid)
         if parent is None or at.ppid in own:
             break
@@ -118,11 +119,21 @@ def is_interactive(cmdline: Sequence[str]) -> bool:
     return all(word.startswith("-") and not _takes_command(word) for word in cmdline[1:])
 
 
+def _runs_script(cmdline: Sequence[str]) -> bool:
+    """A shell with something to run; one that only keeps a container alive is none."""
+    is_shell = bool(cmdline) and os.path.basename(cmdline[0]).lstrip("-") in _SHELLS
+    is_idle = any("sleep" in word or "tail -f" in word for word in cmdline[1:])
+    return is_shell and not is_idle and not is_interactive(cmdline)
+
+
 def _takes_command(word: str) -> bool:
     return not word.startswith("--") and "c" in word
 
 
 def _refusal(at: Kin, parent: Kin) -> Optional[Unclear]:
+    if parent.pid == 1 and _runs_script(parent.cmdline):
+        what = "process 1 of this container is the script that runs it"
+        return Unclear(what, "end the route at the container's host, and write `service: {docker: NAME}`")
     if parent.comm in _RESTARTERS:
         what = f"{parent.comm} (pid {parent.pid}) would start it again"
         return Unclear(what, "stop it there before the run, and start it there afterwards")
