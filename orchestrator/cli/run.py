@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -12,10 +12,15 @@ from orchestrator.errors import Interrupted
 
 if TYPE_CHECKING:
     from orchestrator.controller.plan import Plan, PlannedTrial
-    from orchestrator.controller.run import RunSummary
+    from orchestrator.controller.run import RunRequest, RunSummary
     from orchestrator.core.records import FindingRecord
 
 PlaybookPath = Annotated[Path, typer.Argument(metavar="PLAYBOOK", help="Playbook file.", show_default=False)]
+
+
+def add_campaign(group: typer.Typer) -> None:
+    group.command("finish")(finish)
+    group.callback()(lambda: None)
 
 
 def add(app: typer.Typer) -> None:
@@ -31,6 +36,10 @@ def run(
     keep_best: Annotated[
         bool, typer.Option("--keep-best", help="End on the files of the largest proven gain.")
     ] = False,
+    until: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--until", metavar="TIME", help="Give the host back by then: 18:00, or 2026-03-01T18:00."),
+    ] = None,
     host: options.HostName = None,
     hosts: options.Hosts = None,
     state: options.State = None,
@@ -42,14 +51,54 @@ def run(
     Example: orchestrator run playbooks/eagle-fast-verify.yaml --hosts hosts.yaml --state state
     """
     from orchestrator.controller.run import RunRequest
-    from orchestrator.controller.run import run as carry_out
 
     config = options.settings(state, hosts)
     request = RunRequest(
-        playbook, config.state.value, config.hosts.value, host, tuple(only), resume, yes, baseline_only, keep_best
+        playbook,
+        config.state.value,
+        config.hosts.value,
+        host,
+        tuple(only),
+        resume,
+        yes,
+        baseline_only,
+        keep_best,
+        until,
     )
+    return carry_out(request, as_json=as_json)
+
+
+def finish(
+    playbook: PlaybookPath,
+    keep_best: Annotated[
+        bool, typer.Option("--keep-best", help="End on the files of the largest proven gain.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the finish that was cut off.")] = False,
+    host: options.HostName = None,
+    hosts: options.Hosts = None,
+    state: options.State = None,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> int:
+    """End a campaign now: measure its wins in full, combine them, and measure the best configuration once more.
+
+    Example: orchestrator campaign finish playbooks/eagle-fast-verify.yaml --hosts hosts.yaml --state state
+    """
+    from orchestrator.controller.run import RunRequest
+
+    config = options.settings(state, hosts)
+    request = RunRequest(
+        playbook, config.state.value, config.hosts.value, host, (), resume, yes, False, keep_best, None, True
+    )
+    return carry_out(request, as_json=as_json)
+
+
+def carry_out(request: RunRequest, *, as_json: bool) -> int:
+    """A run, and what it came to on stdout."""
+    from orchestrator.controller.run import run as start
+
     try:
-        summary = carry_out(request, diagnostics.narrator())
+        summary = start(request, diagnostics.narrator())
     except Interrupted as stopped:
         hint = stopped.hint or "the same command again carries out what has no finding yet"
         raise Interrupted(stopped.what, where=stopped.where, facts=stopped.facts, hint=hint) from stopped
@@ -66,7 +115,14 @@ def summary_json(summary: RunSummary) -> dict[str, object]:
         "findings": [f.model_dump(mode="json") for f in summary.findings],
         "best": {c: f.model_dump(mode="json") for c, f in summary.best.items()},
         "kept": vars(summary.kept) if summary.kept is not None else None,
+        "goal": goal_json(summary),
     }
+
+
+def goal_json(summary: RunSummary) -> dict[str, object] | None:
+    if summary.goal is None:
+        return None
+    return {"is_reached": summary.goal.is_reached, "sentences": list(summary.goal.sentences)}
 
 
 def show_summary(summary: RunSummary) -> None:
@@ -85,6 +141,7 @@ def show_summary(summary: RunSummary) -> None:
         best = summary.best.get(context)
         gain = f"{best.hypothesis_id}, {_effect(best.effect)}" if best is not None else "the baseline; nothing beat it"
         output.emit(f"best in {context}: {gain} (baseline {value:.2f})")
+    show_campaign(summary)
     if summary.kept is not None:
         output.emit(f"left on the host: {summary.kept}: {len(summary.kept.files)} file(s); start it with")
         output.emit(f"  {' '.join([*summary.kept.environment, summary.kept.command])}")
@@ -96,6 +153,24 @@ def show_summary(summary: RunSummary) -> None:
     output.emit(f"time: ours {ours:.1f} s / the server's {server:.1f} s, {summary.seconds:.1f} s in all")
     output.emit(f"      ours: {_phases(summary.ours_s)}")
     output.emit(f"ledger: {summary.ledger}")
+
+
+def show_campaign(summary: RunSummary) -> None:
+    """What the campaign came to as a whole: bundles taken apart, families closed, wins combined, the goal."""
+    for sentence in (*summary.families, *summary.notes):
+        output.emit(sentence)
+    for name in summary.returned:
+        output.emit(f"returned to the todo: {name}, which had never been measured alone")
+    for strategy, gains in summary.search.items():
+        output.emit(
+            f"search, {strategy}: best after each trial {', '.join(_effect(g) or 'none' for g in gains) or '–'}"
+        )
+    if summary.goal is not None:
+        output.emit(summary.goal.headline)
+        for sentence in summary.goal.sentences:
+            output.emit(f"  {sentence}")
+    if summary.ended is not None:
+        output.emit(f"ended early: {summary.ended}; --resume goes on")
 
 
 def why(finding: FindingRecord) -> str:

@@ -31,7 +31,7 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class Member:
-    """`change`: its place in the hypothesis, from 1. `file` and `pieces`: of a diff; `key`: a variable, flag or edit."""
+    """`change`: its place in the hypothesis, from 1. `file`, `pieces`: of a diff; `key`: a variable, flag or edit."""
 
     name: str
     change: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ class Prepared(Place):
 
 def prepare(playbook: Path, state: Path, hosts: Path | None, host: str | None, *, clock: Clock) -> Prepared:
     """Load a playbook and open the ledger of `state`. Raises `PlaybookError` before anything is created."""
+    from orchestrator.controller.members import PartialTexts
     from orchestrator.ledger import open_ledger
     from orchestrator.playbook import load
 
@@ -77,7 +78,7 @@ def prepare(playbook: Path, state: Path, hosts: Path | None, host: str | None, *
         token=_token(ledger, loaded.host_name, loaded.target),
         masker=masker,
         lease_s=loaded.playbook.lease,
-        campaign=loaded,
+        campaign=replace(loaded, texts=PartialTexts(loaded.texts)),
     )
 
 

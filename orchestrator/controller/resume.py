@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.arm import ArmResult
 from orchestrator.controller.treatment import Treatment, build, paths_to_read, untouched
+from orchestrator.core.diagnosis import Diagnosis
 from orchestrator.core.lifecycle import ArmStep, after_restart
 from orchestrator.core.records import LaunchOutcome
 from orchestrator.errors import OrchestratorError
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
     from orchestrator.core.records import ArmRecord, ExperimentRecord, LaunchRecord, RunRecord
     from orchestrator.ledger import Ledger
 
+DRIFT = "drift"
+"""Phase of the event that says that a baseline has left its level."""
+
+CONTINUES = "continues"
+"""Option of a run that goes on where an earlier one ended."""
+
 _GOES_ON = frozenset({ArmStep.READY, ArmStep.CHECK})
+_TOLD = ("outcome", "category", "cause_line", "cause_lineno", "rank", "certainty", "remedy")
 _NO_FAILURE = frozenset({LaunchOutcome.measured, LaunchOutcome.ready, LaunchOutcome.lost, LaunchOutcome.aborted})
 
 
@@ -49,14 +57,19 @@ class Adoptable:
 
 @dataclass
 class Past:
-    """What a run has measured so far. `results`: context → baseline launches; `stale`: contexts to be measured anew.
+    """What a run has measured so far. `results`: context → baseline launches; `stale`: contexts to be measured anew;
+    `since`: context → experiments with a treatment since its baseline; `level`: context → first launch of its level.
 
-    `experiment` is the one that was under way, `measured` its treatment launches; it `goes_on` where its launch was
-    adopted, else another takes its place and begins with these launches.
+    `experiment` is the one that was under way, `measured` its treatment launches, failed ones included; it `goes_on`
+    where its launch was adopted, else another takes its place and begins with these launches. `runs`: the run and those
+    that it continues.
     """
 
     results: dict[str, list[ArmResult]] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
+    since: dict[str, int] = field(default_factory=dict)
+    level: dict[str, int] = field(default_factory=dict)
+    runs: frozenset[int] = frozenset()
     experiment: ExperimentRecord | None = None
     goes_on: bool = False
     measured: list[ArmResult] = field(default_factory=list)
@@ -132,7 +145,7 @@ def rebuild(session: HostSession, prepared: Prepared, left: Left) -> Treatment:
     configuration = baseline_configuration(session.target, context)
     if left.arm.kind == "baseline":
         return untouched(configuration, session.layout)
-    hypothesis = hypothesis_of(prepared, left.experiment)
+    hypothesis = asked_of(prepared, left.experiment)
     texts, layout, ledger = prepared.loaded.texts, session.layout, prepared.ledger
     paths = paths_to_read(hypothesis.changes, texts, layout)
     kept = {a.name: a for a in ledger.artifacts(experiment_id=left.experiment.id) if a.kind in ("found", "patched")}
@@ -163,26 +176,57 @@ def hypothesis_of(prepared: Prepared, experiment: ExperimentRecord) -> Hypothesi
     return rows[experiment.hypothesis_id].as_hypothesis()
 
 
+def asked_of(prepared: Prepared, experiment: ExperimentRecord) -> Hypothesis:
+    """The hypothesis, with those of its changes only that the experiment is about: a question about a bundle that
+    failed leaves some of its members out."""
+    from orchestrator.controller.members import members_of, some_of
+
+    hypothesis = hypothesis_of(prepared, experiment)
+    asked = prepared.ledger.events(experiment_id=experiment.id, phase="question")
+    if not asked:
+        return hypothesis
+    names = set(asked[-1].data["members"])
+    chosen = [m for m in members_of(hypothesis.changes, prepared.loaded.texts) if m.name in names]
+    return hypothesis.model_copy(update={"changes": some_of(hypothesis.changes, chosen), "marker": None})
+
+
 # -- what was measured ----------------------------------------------------------------------------------------------
 
 
 def recall(ledger: Ledger, run: RunRecord, fingerprint_id: int, digest: str) -> Past:
-    """Everything the run has measured under the present fingerprint, as the playbook of this `digest` asks for it."""
-    if run.playbook_digest != digest:
+    """Everything the run, and those it continues, have measured under the present fingerprint, as the playbook of this
+    `digest` asks for it."""
+    runs = run_chain(ledger, run, digest)
+    if not runs:
         return Past()
-    experiments = [ledger.experiment(row.id) for row in ledger.experiments(run_id=run.id)]
-    past = remember(experiment for experiment in experiments if experiment.fingerprint_id == fingerprint_id)
-    running = [experiment for experiment in experiments if experiment.state == "running"]
-    if running and running[-1].fingerprint_id == fingerprint_id:
-        past.experiment = running[-1]
+    everything = [ledger.experiment(row.id) for number in runs for row in ledger.experiments(run_id=number)]
+    experiments = [experiment for experiment in everything if experiment.fingerprint_id == fingerprint_id]
+    past = remember(experiments)
+    past.runs = frozenset(runs)
+    if experiments and experiments[-1].state in ("running", "aborted"):
+        past.experiment = experiments[-1]
         past.measured = [
             result
-            for arm in running[-1].arms
+            for arm in experiments[-1].arms
             if arm.kind == "treatment"
-            for result in map(as_result, arm.launches)
-            if result is not None
+            for launch in arm.launches
+            if (result := as_result(launch) or as_failure(launch)) is not None
         ]
+    for number in runs:
+        for event in ledger.events(run_id=number, phase=DRIFT):
+            past.level[str(event.data["context"])] = int(event.data["level"])
     return past
+
+
+def run_chain(ledger: Ledger, run: RunRecord, digest: str) -> list[int]:
+    """The run and those it continues, oldest first, as far back as they carried out the playbook of this `digest`."""
+    chain: list[int] = []
+    at: RunRecord | None = run
+    while at is not None and at.playbook_digest == digest:
+        chain.insert(0, at.id)
+        before = at.options.get(CONTINUES)
+        at = ledger.run(before) if isinstance(before, int) else None
+    return chain
 
 
 def remember(experiments: Iterable[ExperimentRecord]) -> Past:
@@ -195,9 +239,29 @@ def remember(experiments: Iterable[ExperimentRecord]) -> Past:
                 if arm.kind == "baseline" and result is not None:
                     past.results.setdefault(experiment.context, []).append(result)
                     past.stale.discard(experiment.context)
+                    past.since[experiment.context] = 0
                 elif arm.kind == "treatment" and launch.outcome is not None and launch.outcome not in _NO_FAILURE:
                     past.stale |= past.results.keys()
+        if experiment.state == "done" and any(arm.kind == "treatment" for arm in experiment.arms):
+            past.since = {context: past.since.get(context, 0) + 1 for context in past.results}
     return past
+
+
+def as_failure(launch: LaunchRecord) -> ArmResult | None:
+    """A recorded launch that failed by itself, as the arm had it; None where it was measured or cut off."""
+    if launch.outcome is None or launch.outcome in _NO_FAILURE:
+        return None
+    told = launch.facts.get("diagnosis")
+    kept = {name: told[name] for name in _TOLD if name in told} if told else {}
+    diagnosis = Diagnosis(**kept, suspects=tuple(told.get("suspects", ()))) if told else None
+    return ArmResult(
+        outcome=launch.outcome,
+        end=ArmStep.CLEAN,
+        diagnosis=diagnosis,
+        reason=launch.cause or "",
+        exit_code=launch.exit_code,
+        signal=launch.signal,
+    )
 
 
 def as_result(launch: LaunchRecord) -> ArmResult | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,18 @@ from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
 from orchestrator.controller.prepare import Prepared, prepare, prepare_session
+from orchestrator.controller.resume import CONTINUES
+from orchestrator.controller.spending import OutOfBudget
 from orchestrator.controller.turn import sole_turn
 from orchestrator.core.planning import refuse_unknown
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
 
 if TYPE_CHECKING:
+    from orchestrator.controller.campaign import CampaignRun
+    from orchestrator.controller.course import Course
+    from orchestrator.controller.goals import GoalReport
     from orchestrator.controller.keeping import Kept
+    from orchestrator.controller.launcher import Launcher
     from orchestrator.controller.opening import Opened
     from orchestrator.controller.session import HostSession
     from orchestrator.core.records import FindingRecord, RunRecord, RunState
@@ -38,12 +44,15 @@ class RunRequest:
     yes: bool = False
     baseline_only: bool = False
     keep_best: bool = False
+    until: str | None = None
+    finish_only: bool = False
 
 
 @dataclass
 class RunSummary:
     """What a run came to. `host_state`: `clean` was proved; `kept`: proved to be on what a campaign has left there;
-    `untouched`: nothing was changed."""
+    `untouched`: nothing was changed. `ended`: why the run ended before the campaign did. `families`: those announced as
+    closed; `search`: strategy → its best gain after each of its trials."""
 
     campaign: str
     host: str
@@ -60,6 +69,13 @@ class RunSummary:
     server_s: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     launches: int = 0
+    ended: str | None = None
+    goal: GoalReport | None = None
+    families: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
+    search: dict[str, list[float | None]] = field(default_factory=dict)
+    spent: Mapping[str, float] = field(default_factory=dict)
 
 
 def run(request: RunRequest, narrator: Narrator | None = None) -> RunSummary:
@@ -113,6 +129,8 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
     except Interrupted:
         state = "interrupted"
         raise
+    except OutOfBudget as end:
+        summary.ended = end.reason
     except OrchestratorError:
         state = "failed" if state == "interrupted" else state
         raise
@@ -149,19 +167,14 @@ def _carry_out(
     summary: RunSummary,
 ) -> None:
     from orchestrator.controller.book import Book, name_prefix
-    from orchestrator.controller.campaign import CampaignRun
-    from orchestrator.controller.choose import choose_trials
     from orchestrator.controller.history import History
-    from orchestrator.controller.keeping import keep_best, refuse_shadow
-    from orchestrator.controller.neighbours import refuse_neighbours
-    from orchestrator.controller.opening import make_ready
-    from orchestrator.controller.requests import in_order
-    from orchestrator.controller.resume import recall
+    from orchestrator.controller.keeping import refuse_shadow
+    from orchestrator.controller.launcher import Launcher
+    from orchestrator.controller.spending import Spender, gpus_of, until
 
-    wants_best = request.keep_best or prepared.playbook.at_end == "best"
-    if wants_best:
+    if wants_best(request, prepared):
         refuse_shadow(session)
-    prefix = name_prefix(prepared.token)
+    until_s = None if request.until is None else until(request.until, session.clock.now())
     history = History(request.state, clock=session.clock)
     book = Book(
         prepared.ledger,
@@ -169,33 +182,81 @@ def _carry_out(
         run_id=summary.run_id,
         host=session.name,
         tree=session.layout.source,
-        name_prefix=prefix,
+        name_prefix=name_prefix(prepared.token),
     )
-    campaign = CampaignRun(session, book, prepared.playbook, fingerprint_id=opened.fingerprint.id, facts=opened.facts)
+    spender = Spender(prepared.ledger, run_row, prepared.playbook.budget, until_s, gpus_of(session))
+    launcher = Launcher(
+        session,
+        book,
+        prepared.playbook,
+        fingerprint_id=opened.fingerprint.id,
+        spender=spender,
+        mask=prepared.masker.data,
+    )
+    try:
+        _take_course(request, prepared, launcher, opened, run_row, summary)
+    finally:
+        summary.spent = spender.as_json()
+        for trouble in book.close():
+            session.narrator.warn(f"the local history could not be written: {trouble}")
+
+
+def _take_course(
+    request: RunRequest,
+    prepared: Prepared,
+    launcher: Launcher,
+    opened: Opened,
+    run_row: RunRecord,
+    summary: RunSummary,
+) -> None:
+    from orchestrator.controller.agenda import Agenda
+    from orchestrator.controller.campaign import CampaignRun
+    from orchestrator.controller.course import Course
+    from orchestrator.controller.keeping import keep_best
+    from orchestrator.controller.opening import make_ready
+    from orchestrator.controller.resume import recall, run_chain
+
+    session, ledger = launcher.session, prepared.ledger
+    runs = run_chain(ledger, run_row, prepared.loaded.digest)
+    agenda = Agenda(prepared, session, opened.facts, request.only, run_id=run_row.id, runs=runs, yes=request.yes)
+    campaign = CampaignRun(launcher, facts=opened.facts)
+    course = Course(prepared, campaign, agenda, is_part=bool(request.only))
     try:
         if request.resume:
-            campaign.go_on(
-                recall(prepared.ledger, run_row, opened.fingerprint.id, prepared.loaded.digest), opened.adoptable
-            )
+            past = recall(ledger, run_row, opened.fingerprint.id, prepared.loaded.digest)
+            campaign.go_on(past, opened.adoptable)
             if opened.adoptable is not None:  # the files are as found again, and can be planned against
                 make_ready(session)
         if request.baseline_only:
             campaign.measure_baselines()
+        elif request.finish_only:
+            course.finish()
         else:
-            trials = choose_trials(prepared, session, opened.facts, request.only)
-            if any(trial.treatment is not None and trial.treatment.changes_files for trial in trials):
-                refuse_neighbours(session, yes=request.yes)
-            campaign.carry_out(in_order(prepared.ledger, prepared.playbook.campaign, trials))
-            if wants_best:
-                summary.kept = keep_best(session, book, prepared, best_of(campaign.findings))
+            course.run(wants_best=wants_best(request, prepared))
+        if wants_best(request, prepared) and not request.baseline_only:
+            best = best_of(ledger.findings(agenda.campaign, host=session.name) if runs else campaign.findings)
+            summary.kept = keep_best(session, launcher.book, prepared, best)
     finally:
-        summary.findings = campaign.findings
-        for context in prepared.playbook.contexts:
-            if (value := campaign.baseline_value(context)) is not None:
-                summary.baselines[context] = value
-        summary.best = best_of(campaign.findings)
-        for trouble in book.close():
-            session.narrator.warn(f"the local history could not be written: {trouble}")
+        _tell(summary, campaign, course)
+
+
+def wants_best(request: RunRequest, prepared: Prepared) -> bool:
+    return request.keep_best or prepared.playbook.at_end == "best"
+
+
+def _tell(summary: RunSummary, campaign: CampaignRun, course: Course) -> None:
+    """What is known by now, however the run ends."""
+    summary.findings = campaign.findings
+    for context in campaign.launcher.playbook.contexts:
+        if (value := campaign.launcher.baseline_value(context)) is not None:
+            summary.baselines[context] = value
+    summary.best = best_of(campaign.findings)
+    try:
+        summary.goal = course.goal()
+    except OrchestratorError as error:  # what ended the run counts, not that this could not be read
+        campaign.launcher.session.narrator.warn(f"the goal could not be judged: {error.what}")
+    summary.families, summary.notes, summary.search = course.families, course.notes, course.columns
+    summary.returned = course.returned
 
 
 def _give_back(session: HostSession, summary: RunSummary, prepared: Prepared) -> None:
@@ -230,16 +291,11 @@ def _account(summary: RunSummary, session: HostSession, started: float) -> None:
     summary.launches = session.costs.launches
 
 
-def best_of(findings: Sequence[FindingRecord]) -> dict[str, FindingRecord]:
-    """The largest proven gain in each context."""
-    best: dict[str, FindingRecord] = {}
-    for finding in findings:
-        if finding.verdict != "improved" or finding.effect is None:
-            continue
-        known = best.get(finding.context)
-        if known is None or (known.effect or 0.0) < finding.effect:
-            best[finding.context] = finding
-    return best
+def best_of(findings: Iterable[FindingRecord]) -> dict[str, FindingRecord]:
+    """The winner of each context that has one."""
+    from orchestrator.report.best import best_of as best
+
+    return {b.context: b.finding for b in best(findings) if b.finding is not None}
 
 
 def refuse_quarantined(ledger: Ledger, host: str) -> None:
@@ -253,10 +309,13 @@ def refuse_quarantined(ledger: Ledger, host: str) -> None:
 
 
 def start_or_resume(request: RunRequest, prepared: Prepared) -> RunRecord:
-    """A new run; an unfinished one of a process that is gone is closed first, or with `resume` gone on with."""
+    """A new run; an unfinished one of a process that is gone is closed first, or with `resume` gone on with. One that
+    ended before its campaign did is gone on with by a new one, which names it."""
     ledger, playbook = prepared.ledger, prepared.playbook
     unfinished = ledger.unfinished_run(playbook.campaign, prepared.host_name)
-    if unfinished is None and request.resume:
+    ended = [r for r in ledger.runs(playbook.campaign) if r.host == prepared.host_name and r.ended_at is not None][-1:]
+    continues = ended[0].id if request.resume and ended and ended[0].state != "done" else None
+    if unfinished is None and request.resume and continues is None:
         raise Refused(
             f"there is no unfinished run of {playbook.campaign} on {prepared.host_name}",
             hint="orchestrator run carries out what has no finding yet; --resume is for a run that was cut off",
@@ -266,6 +325,7 @@ def start_or_resume(request: RunRequest, prepared: Prepared) -> RunRecord:
     if unfinished is not None:
         ledger.abort_open(unfinished.id, "its controller ended without a word")
         ledger.end_run(unfinished.id, "failed")
+    options = {"only": list(request.only), "resume": request.resume, "baseline_only": request.baseline_only}
     return ledger.start_run(
         playbook.campaign,
         prepared.loaded.digest,
@@ -273,5 +333,5 @@ def start_or_resume(request: RunRequest, prepared: Prepared) -> RunRecord:
         prepared.playbook_text,
         description=playbook.description,
         measure=playbook.measure.model_dump(mode="json"),
-        options={"only": list(request.only), "resume": request.resume, "baseline_only": request.baseline_only},
+        options=options if continues is None else {**options, CONTINUES: continues},
     )

@@ -26,7 +26,7 @@ def test_the_campaign_loads(lab: Lab) -> None:
     """Every row of the campaign is there, and its two bundles are declared."""
     loaded = load(CAMPAIGN, hosts_file=lab.hosts_file)
     bundles = {h.id for h in loaded.playbook.hypotheses if h.bundle}
-    assert len(loaded.playbook.hypotheses) == 8
+    assert len(loaded.playbook.hypotheses) == 7
     assert bundles == {"fusion-with-fewer-channels", "custom-all-reduce-on-pcie"}
 
 
