@@ -34,6 +34,7 @@ def build_app() -> typer.Typer:
     playbook.add(app)
     diagnose.add(app)
     groups: list[tuple[str, str, Callable[[typer.Typer], None]]] = [
+        ("campaign", "End a campaign.", run.add_campaign),
         ("host", "Look at a host, prove it clean, recover it.", host.add),
         ("playbook", "Facts about playbooks.", playbook.add_group),
         ("todo", "Hypotheses, ranked.", records.add_todo),
