@@ -162,6 +162,17 @@ class Watch:
         )
         return self._records(ExperimentRecord, query, *[_like(filter_)] * 2, MOST_ROWS)
 
+    def proofs(self, experiment_ids: Sequence[int]) -> dict[int, bool]:
+        """Experiment → whether every arm that changed something has a clean proof; absent while none has ended."""
+        marks = ",".join("?" * len(experiment_ids))
+        proved = "min(coalesce(json_extract(proof, '$.clean'), 0))"
+        which = "json_array_length(changes) > 0 AND ended_at IS NOT NULL"
+        query = (
+            f"SELECT experiment_id, {proved} AS clean FROM arm WHERE experiment_id IN ({marks}) AND {which} "  # noqa: S608
+            "GROUP BY experiment_id"
+        )
+        return {row["experiment_id"]: bool(row["clean"]) for row in self._rows(query, *experiment_ids)}
+
     def commands(self, filter_: str = "") -> list[Row]:
         """What was done on hosts and asked of us, newest first, with its outcome: `seq`, `at`, `kind`, `phase`,
         `host`, `experiment_id`, `data`, `outcome`, `ended_at`, `answer`."""
