@@ -444,7 +444,7 @@ class Session:
         self._settle()
         if not request.get("hold_service"):
             did += self._services.start_if_free()
-        verdict = self.tree.verify() if self.tree.found is not None else None
+        verdict = self.verify({}) if self.tree.found is not None else None
         reply = {"state": result["state"], "did": [*did, *result["did"]], "report": result["report"], "verify": verdict}
         return {**reply, "survivors": survivors}
 

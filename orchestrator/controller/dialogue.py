@@ -85,9 +85,16 @@ class Dialogue:
                 self.fail("exited", {"error": error.what})
             raise
 
+    def refuse_lost(self) -> None:
+        """Raises `ArmFailed` where the server is gone, whatever was answered before."""
+        if self._watch.is_lost:
+            self.fail("exited", {})
+
     def fall_silent(self, error: Unreachable, facts: Mapping[str, Any]) -> NoReturn:
         """A request that got no answer: a server that hangs, with its stacks while they can be seen, or one that closed
-        the connection."""
+        the connection. Raises `error` again where the agent is not there either."""
+        if not self._session.connection.alive:
+            raise error  # the way to the host broke: that is no word about the server
         if error.facts.get("reason") != "timeout":
             self.fail("generation_failed", {**facts, "error": error.what})
         stacks = self.ask("stacks", {"launch_id": self.launch_id}, timeout_s=60.0)

@@ -110,6 +110,21 @@ def test_silence_is_a_hang_with_its_stacks(launched: tuple[Connection, ServerWat
     assert connection.call("stacks", {"launch_id": "l1"})["processes"]
 
 
+def test_a_broken_connection_is_no_word_about_the_server(
+    launched: tuple[Connection, ServerWatch, Dialogue, int],
+) -> None:
+    """The way to the host breaks under a question: that is said as it is, and not laid at the server's door."""
+    connection, watch, _, _ = launched
+    gone: Any = SimpleNamespace(
+        name="here", connection=SimpleNamespace(alive=False), clock=SystemClock(), interrupts=Interrupts(lambda _: None)
+    )
+    lost = Unreachable("the connection to here is lost")
+    with pytest.raises(Unreachable) as caught:
+        Dialogue(gone, watch, {}).fall_silent(lost, {"at": "the gate's questions"})
+    assert caught.value is lost
+    assert connection.alive
+
+
 @pytest.mark.parametrize(
     ("state", "facts", "sentence"),
     [
