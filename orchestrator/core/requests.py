@@ -93,12 +93,12 @@ ACTIONS: tuple[Action, ...] = (
         changes_host=False,
     ),
     Action(
-        "reap", "host", "reap", "k",
+        "reap", "host", "reap", "R",
         "Processes on {host} that its policy in the inventory allows to end are ended (TERM, then KILL), and what dead "
         "processes of ours left is removed. The host screen lists them.",
     ),
     Action(
-        "release", "host", "release", "l",
+        "release", "host", "release", "L",
         "The files of {host} as they were found come back, over what lies there now; what is taken out is kept beside "
         "the ledger. Then the host is proved clean and takes work again.",
     ),

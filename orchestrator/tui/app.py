@@ -31,6 +31,7 @@ from orchestrator.tui.table import Rows
 from orchestrator.tui.words import clean, clock, fit
 
 PANES = ("run", "todo", "findings", "diff", "commands")
+READ_LINES = 3000
 WIDE, TALL = 120, 36
 """Cells from which panes stand side by side, and from which all five are shown."""
 
@@ -174,6 +175,8 @@ class Dashboard(App[None]):
     # ---------------------------------------------------------------- painting
 
     def on_picture_taken(self, message: PictureTaken) -> None:
+        if not self.screen_stack:  # it is being closed
+            return
         self.picture, self.trouble = message.picture, ""
         picture = message.picture
         columns, rows = lines.findings_lines(picture.findings)
@@ -186,6 +189,8 @@ class Dashboard(App[None]):
         self._paint_top()
 
     def on_lines_read(self, message: LinesRead) -> None:
+        if not self.screen_stack:  # it is being closed
+            return
         log = self.base.query_one(LogView)
         if message.is_new:
             log.clear()
@@ -194,6 +199,8 @@ class Dashboard(App[None]):
         self._paint_top()
 
     def on_read_failed(self, message: ReadFailed) -> None:
+        if not self.screen_stack:  # it is being closed
+            return
         self.trouble = message.what
         self._paint_top()
 
@@ -201,6 +208,8 @@ class Dashboard(App[None]):
         return self.base.query_one(f"#{name}", Rows)
 
     def _paint_top(self) -> None:
+        if not self.screen_stack:  # it is being closed
+            return
         width, at = self.size.width, self._now()
         base = self.base
         mode = "may ask for changes (--write)" if self._may_write else "read-only (--write to act)"
@@ -345,7 +354,14 @@ class Dashboard(App[None]):
             event = next(row for row in picture.commands if str(row["seq"]) == key)
             self.push_screen(Details(f"event {key}", details.command(event), command))
 
+    def on_log_view_wanted(self) -> None:
+        """The newest lines, with long ones in full."""
+        if len(self.screen_stack) == 1:
+            shown = list(self.base.query_one(LogView).shown)[-READ_LINES:]
+            self.push_screen(Details(self._log_title, shown, self._command_of("run"), at_end=True))
+
     def action_hosts(self) -> None:
+        self._to_base()
         self._show_host(0)
 
     def _show_host(self, by: int) -> None:
@@ -363,6 +379,7 @@ class Dashboard(App[None]):
         )
 
     def action_families(self) -> None:
+        self._to_base()
         picture = self.picture
         if picture is None or picture.campaign is None:
             self.notify("no campaign yet", markup=False)

@@ -15,6 +15,8 @@ from orchestrator.tui.lines import what_was_done
 from orchestrator.tui.log import Marked
 from orchestrator.tui.words import FOREST_NOTE, cards, clean, duration, epoch, forest, scale_of
 
+SHORT = 40
+
 
 def _head(text: str) -> Marked:
     return clean(text), "head"
@@ -30,7 +32,8 @@ def finding(f: FindingRecord) -> list[Marked]:
     if f.effect is not None:
         scale = scale_of(b for b in (f.low, f.high, f.effect) if b is not None)
         lines.append(_fact("effect", f"{percent(f.effect)}  interval {interval(f.low, f.high)}"))
-        lines.append(_fact("", f"{forest(f.low, f.effect, f.high, scale, 41)}  {FOREST_NOTE}"))
+        lines.append(_fact("", f"{forest(f.low, f.effect, f.high, scale, 41)}  ±{scale * 100:.0f} %"))
+        lines.append(_fact("", FOREST_NOTE))
         lines.append(_fact("measured", f"{number(f.baseline)} → {number(f.treatment)} {f.metric}"))
         lines.append(_fact("launches", f"{f.baseline_launches} baseline, {f.treatment_launches} treatment"))
     if f.cause:
@@ -65,7 +68,7 @@ def hypothesis(row: TodoRow) -> list[Marked]:
 
 
 def experiment(watch: Watch, experiment_id: int) -> list[Marked]:
-    """Found → patched → reverted: every arm with its launches and proof, then the difference of every file."""
+    """Found → patched → reverted: the difference of every file, the proof of its revert, then every launch."""
     e = watch.experiment(experiment_id)
     lines = [_head(f"experiment #{e.id}: {e.hypothesis_id or 'baseline'} on {e.host} ({e.context})")]
     lines += [_fact("verdict", e.verdict or e.state), _fact("phase", e.phase or "–")]
@@ -74,13 +77,13 @@ def experiment(watch: Watch, experiment_id: int) -> list[Marked]:
     if e.cause:
         lines.append((clean(f"  cause        {e.cause}"), "warn"))
     lines += [(clean(f"  change       {change(each)}"), "") for each in e.changes]
-    for arm in e.arms:
-        lines += _arm(arm)
     for path, found, patched in watch.images(e.id):
         lines += file_diff(path, found, patched)
     for arm in e.arms:
         if arm.changes:
             lines += _revert(arm)
+    for arm in e.arms:
+        lines += _arm(arm)
     return lines
 
 
@@ -209,6 +212,11 @@ def families(todo: Sequence[TodoRow], findings: Sequence[FindingRecord]) -> list
                 lines.append((clean(f"  {row.id}: {row.status}; {row.reason}"), ""))
                 continue
             lines.append((clean(f"  {row.id}: dead end, {end.verdict.value}: {end.cause or end.summary}"), "warn"))
-            facts = ", ".join(f"{name} ≠ {value}" for name, value in end.depends_on.items())
+            facts = ", ".join(f"{name} ≠ {_short(value)}" for name, value in end.depends_on.items())
             lines.append((clean(f"      reopens when {facts or 'asked for by --only'}"), "note"))
     return lines or [("no hypothesis is known yet", "done")]
+
+
+def _short(value: str) -> str:
+    """The finding itself has it in full."""
+    return value if len(value) <= SHORT else f"{value[: SHORT - 1]}…"

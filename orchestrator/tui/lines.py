@@ -14,9 +14,9 @@ from orchestrator.tui.table import Column, Line
 from orchestrator.tui.words import STYLES, cards, clean, clock, duration, epoch, fit, forest, scale_of
 
 TODO = (
-    Column("#", 4, "right"), Column("hypothesis", 0, most=34, is_flexible=True), Column("status", 1),
+    Column("#", 4, "right"), Column("hypothesis", 0, most=34, least=20, is_flexible=True), Column("status", 1),
     Column("rank", 2, "right"), Column("expect", 5, "right"), Column("family", 6, most=20),
-    Column("why", 3, most=120, least=30, is_flexible=True),
+    Column("why", 3, most=120, least=24, is_flexible=True),
 )  # fmt: skip
 DIFF = (
     Column("exp", 1, "right"), Column("hypothesis", 0, most=34, is_flexible=True), Column("host", 3), Column("found →"),
@@ -62,13 +62,17 @@ def todo_lines(todo: Sequence[TodoRow]) -> list[Line]:
         Line(
             row.id,
             (
-                str(place), clean(row.id), row.status, number(row.rank), percent(row.expect), clean(row.family) or "–",
+                str(place), clean(row.id), row.status, _rank(row.rank), percent(row.expect), clean(row.family) or "–",
                 clean(row.reason or str(row.hypothesis.get("claim", ""))),
             ),
             row.status,
         )
         for place, row in enumerate(todo, start=1)
     ]  # fmt: skip
+
+
+def _rank(value: float | None) -> str:
+    return number(value) if value is None or value < 1000 else f"{value:.0f}"
 
 
 def diff_lines(changed: Sequence[ExperimentRecord], proofs: Mapping[int, bool]) -> list[Line]:
@@ -149,18 +153,23 @@ def now_text(now: Now | None, live: Mapping[str, Any], at: float, width: int) ->
     what = f"#{e.id} {e.hypothesis_id or 'baseline'} ({e.context})" if e is not None else f"run {now.run.id}: opening"
     phase = str(live.get("phase") or (e.phase if e is not None else "") or "…")
     since = float(live.get("phase_at") or now.phase_since)
-    server = f" · server at {live['server']}" if live.get("server") else ""
+    server = f" (server: {live['server']})" if live.get("server") else ""
     paused = "PAUSED after this phase · " if live.get("paused") else ""
     first = fit(f" ▶ {clean(what)} {now.arm} on {clean(now.run.host)}", width)
-    rest = duration(now.experiment_left_s(at)) if now.usual_s is not None else "not known yet"
-    whole = duration(now.campaign_left_s(at)) if now.usual_s is not None else "not known yet"
     second = (
-        f"   {paused}phase {clean(phase)} {duration(at - since)}{clean(server)} · {duration(at - now.since)} so far, "
-        f"left {rest} · {now.left} to go, {whole}"
+        f"   {paused}phase {clean(phase)} {duration(at - since)}{clean(server)} · "
+        f"{duration(at - now.since)} so far, {_rest(now.experiment_left_s(at))} · "
+        f"{now.left} to go, {_rest(now.campaign_left_s(at))}"
     )
     text = Text(first + "\n", style="bold", no_wrap=True)
     text.append(fit(second, width), "not bold")
     return text
+
+
+def _rest(seconds: float | None) -> str:
+    if seconds is None:
+        return "end not known yet"
+    return f"{duration(seconds)} left" if seconds > 0 else "longer than usual"
 
 
 def gpu_text(memory: Mapping[str, tuple[int, int | None]], width: int) -> Text:

@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
+from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -49,8 +50,12 @@ class LogView(ScrollView, can_focus=True):
         Binding("pagedown,space", "page(1)", "page down", show=False),
         Binding("home,g", "edge(0)", "first", show=False),
         Binding("end,G", "edge(1)", "last", show=False),
+        Binding("enter", "read", "read in full", show=False),
     ]
     DEFAULT_CSS = "LogView { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; }"
+
+    class Wanted(Message):
+        """The log is to be read with its long lines in full."""
 
     def __init__(self, *, empty: str, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -120,6 +125,9 @@ class LogView(ScrollView, can_focus=True):
     def follow(self, on: bool) -> None:
         self.is_following = on
         self._paint()
+
+    def action_read(self) -> None:
+        self.post_message(self.Wanted())
 
     def action_move(self, by: int) -> None:
         self._go(self._top + by)

@@ -28,8 +28,8 @@ class Details(Screen[None]):
         Binding("escape,q,0", "dismiss_it", "back"),
         Binding("slash", "filter", "filter"),
         Binding("y", "copy", "copy command"),
-        Binding("n,right", "next(1)", "next", show=False),
-        Binding("p,left", "next(-1)", "previous", show=False),
+        Binding("right", "next(1)", "next", show=False),
+        Binding("left", "next(-1)", "previous", show=False),
     ]
 
     def __init__(
@@ -39,26 +39,28 @@ class Details(Screen[None]):
         command: str,
         *,
         turn: Callable[[int], None] | None = None,
+        at_end: bool = False,
     ) -> None:
         super().__init__()
         self._title = title
         self._lines = lines
         self._command = command
         self._turn = turn
+        self._at_end = at_end
 
     @property
     def is_of_host(self) -> bool:
         return self._turn is not None
 
     def compose(self) -> ComposeResult:
-        turns = "  ←/→ other hosts" if self._turn is not None else ""
+        turns = "  ←/→ other hosts  o look  R reap  L release  v revert" if self._turn is not None else ""
         yield Static(Text(f" {clean(self._title)}", style="bold reverse", no_wrap=True), classes="title")
         yield LogView(empty="nothing to show", id="lines")
         yield Static(Text(f" Esc back  / filter  y copy command{turns}", style="dim", no_wrap=True), classes="foot")
 
     def on_mount(self) -> None:
         view = self.query_one(LogView)
-        view.is_following = False
+        view.is_following = self._at_end
         view.focus()
         self.call_after_refresh(self._fill)
 
