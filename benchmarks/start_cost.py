@@ -189,10 +189,14 @@ class Way:
 # ---------------------------------------------------------------- pairs
 
 
-def pairs(count: int, by_hand: Callable[[], Start], ours: Callable[[], Start], say: str) -> list[tuple[Start, Start]]:
-    """`(by hand, ours)`, in the order A B B A …"""
-    seen = []
+def pairs(
+    count: int, by_hand: Callable[[], Start], ours: Callable[[], Start], say: str, until: float
+) -> list[tuple[Start, Start]]:
+    """`(by hand, ours)`, in the order A B B A …; fewer than `count` when the time is over."""
+    seen: list[tuple[Start, Start]] = []
     for number in range(count):
+        if time.monotonic() > until and len(seen) > 1:
+            break
         if number % 2:
             second = ours()
             first = by_hand()
@@ -225,6 +229,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--shadows", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=60.0, help="no pair in place is begun after so long")
     options = parser.parse_args()
     rig = find_rig()
     print(
@@ -232,6 +237,7 @@ def main() -> int:
     )
     print("|---|---|---|---|---|---|---|")
     late = 0
+    until = time.monotonic() + options.minutes * 60
     with tempfile.TemporaryDirectory(prefix="orc-start-cost-") as copies:
         for name, count, shadow in (("in_place", options.pairs, None), ("shadow", options.shadows, copies)):
             if not count:
@@ -240,14 +246,15 @@ def main() -> int:
             start_by_hand(rig)
             way.start()
             way.copied_s.clear()
-            line, mean = row(name, pairs(count, lambda: start_by_hand(rig), way.start, name))
+            line, mean = row(name, pairs(count, lambda: start_by_hand(rig), way.start, name, until))
             print(line, flush=True)
             late += mean > BAR_S
             before_s = statistics.median(way.copied_s)
             print(f"{name}: manifest{', and the copy' * bool(shadow)}: {before_s:.2f} s", file=sys.stderr)
             way.forget()
     differs = rig.differences_from_wheel()
-    print(f"\nDifferences from the wheel afterwards: {differs or 'none'}")
+    print(f"\nLoad at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    print(f"Differences from the wheel afterwards: {differs or 'none'}")
     return 1 if late or differs else 0
 
 
