@@ -84,7 +84,7 @@ class Lasting(ABC):
             did += result["did"]
             if result["state"] != "clean":
                 return {**result, "did": did}
-        self._settle_manifest()
+            self._settle_manifest()
         return {"state": "clean", "did": did, "report": []}
 
     def _settle_manifest(self) -> None:

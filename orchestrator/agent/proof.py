@@ -48,16 +48,19 @@ class Proof:
 
     @property
     def _original_path(self) -> str:
-        return os.path.join(self._place.state_dir, "original.json")
+        """Of the manifest from before the change that is being kept, or that was kept and is taken back: one for each
+        change that stays, by how many stay beneath it."""
+        beneath = len(self._changes.history.kept)
+        return os.path.join(self._place.state_dir, f"original-{beneath}.json" if beneath else "original.json")
 
     def keep_original(self) -> None:
-        """Puts the manifest as found aside, before another takes its place; the first one counts."""
-        if not self._changes.history.kept and self._fs.find(self._path) is not None:
+        """Puts the manifest aside, before that of what is kept takes its place; the first one counts."""
+        if self._fs.find(self._path) is not None and self._fs.find(self._original_path) is None:
             self._fs.write_file(self._original_path, self._fs.read_file(self._path))
 
     def restore_original(self) -> None:
-        """When nothing is kept, the manifest from before is the one to compare with again."""
-        if not self._changes.history.kept and self._fs.find(self._original_path) is not None:
+        """When a change does not stay, the manifest from before it is the one to compare with again."""
+        if self._fs.find(self._original_path) is not None:
             self._fs.rename(self._original_path, self._path)
             self._fs.sync_dir(self._place.state_dir)
             self._found = None

@@ -36,11 +36,12 @@ class Inode:
     sectors: dict[int, bytes] = field(default_factory=dict)
     xattrs: dict[str, bytes] = field(default_factory=dict)
     entries: dict[str, int] = field(default_factory=dict)
+    target: str = ""
 
     def copy(self) -> Inode:
         return Inode(
             self.kind, self.mode, self.uid, self.gid, self.mtime_ns, self.size,
-            dict(self.sectors), dict(self.xattrs), dict(self.entries),
+            dict(self.sectors), dict(self.xattrs), dict(self.entries), self.target,
         )  # fmt: skip
 
 
@@ -140,12 +141,12 @@ class SimFs(Fs):
 
         self._do(what, act, *(("dir", folder) for folder, _, _ in entries))
 
-    def _new(self, kind: int, mode: int) -> int:
+    def _new(self, kind: int, mode: int, target: str = "") -> int:
         ino, self._next_ino = self._next_ino, self._next_ino + 1
         uid, now_ns = self.uid, self.clock_ns
 
         def act(state: State) -> None:
-            state[ino] = Inode(kind, mode, uid, 0, now_ns)
+            state[ino] = Inode(kind, mode, uid, 0, now_ns, target=target)
 
         self._do("new", act)  # an inode without a name is nowhere
         return ino
@@ -258,7 +259,7 @@ class SimFs(Fs):
     def remove_xattr(self, fd: int, name: str) -> None:
         self.step("removexattr", self.path_of(fd))
         ino = self._open[fd][0]
-        self._do("removexattr", lambda state: state[ino].xattrs.pop(name, None), ("meta", ino))
+        self._do("removexattr", lambda state: _drop(state[ino].xattrs, name), ("meta", ino))
 
     def lock(self, fd: int) -> bool:
         return fd in self._open
@@ -288,6 +289,11 @@ class SimFs(Fs):
         if self.find(new) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
         self._name("link", (*self._place(new), self._walk(old)))
+
+    def symlink(self, target: str, path: str) -> None:
+        self.step("symlink", path)
+        folder, name = self._place(path)
+        self._name("symlink", (folder, name, self._new(stat.S_IFLNK, 0o777, target)))
 
     def unlink(self, path: str) -> None:
         self.step("unlink", path)
@@ -324,8 +330,13 @@ class SimFs(Fs):
     def names(self, path: str) -> list[str]:
         return sorted(self.state[self._walk(path)].entries)
 
+    def readlink(self, path: str) -> str:
+        return self.state[self._walk(path)].target
+
     def resolve(self, path: str) -> str:
-        return os.path.normpath(path)
+        """Links are followed at the end of a path only."""
+        found = self.find(path)
+        return self.readlink(path) if found is not None and found.kind == "link" else os.path.normpath(path)
 
     def xattrs(self, path: str) -> dict[str, bytes]:
         return dict(self.state[self._walk(path)].xattrs)
@@ -389,6 +400,10 @@ def subsets(pending: tuple[int, ...], rng: random.Random, samples: int) -> Itera
         yield from (frozenset({op}), everything - {op})
     for _ in range(samples):
         yield frozenset(op for op in pending if rng.random() < 0.5)
+
+
+def _drop(entries: dict[str, bytes], name: str) -> None:
+    entries.pop(name, None)
 
 
 def _truncate(inode: Inode) -> None:

@@ -78,9 +78,11 @@ def test_all_that_is_kept_is_taken_back_byte_for_byte(tmp_path: Path) -> None:
     Tree.forget(Fs(), root, boot_id=scene.BOOT, clock=Clock())
 
 
+@pytest.mark.parametrize("beneath", [0, 1])
 @pytest.mark.parametrize("act", ["keep", "restore"])
-def test_a_kill_at_any_call_leaves_it_kept_or_as_found(tmp_path: Path, act: str) -> None:
-    """Recovery ends in one of the two, with the manifest that goes with it; nothing in between, nothing lost."""
+def test_a_kill_at_any_call_leaves_it_kept_or_as_found(tmp_path: Path, act: str, beneath: int) -> None:
+    """Recovery ends in one of the two, with the manifest that goes with it, also where another change stays beneath;
+    nothing in between, nothing lost."""
     at = 0
     is_killed = True
     seen = set()
@@ -89,15 +91,16 @@ def test_a_kill_at_any_call_leaves_it_kept_or_as_found(tmp_path: Path, act: str)
         root = plant(tmp_path / str(at))
         before = scene.picture(root)
         fs = FaultFs()
-        tree = scene.take(root, fs)
+        tree = keep(root, fs) if beneath else scene.take(root, fs)
         tree.snapshot()
-        tree.apply("e1", scene.three_changes(root))
+        change = scene.replace(f"{root}/a.py", NEW_A, THIRD)
+        tree.apply("e2", [change] if beneath else scene.three_changes(root))
         if act == "restore":
-            tree.keep("e1")
+            tree.keep("e2")
         fs.at = len(fs.calls) + at
         try:
             if act == "keep":
-                tree.keep("e1")
+                tree.keep("e2")
             else:
                 tree.restore_kept()
             is_killed = False
@@ -108,15 +111,15 @@ def test_a_kill_at_any_call_leaves_it_kept_or_as_found(tmp_path: Path, act: str)
         last.recover_files("again")
         verdict = last.verify()
         assert (verdict["clean"], verdict["differences"]) == (True, []), at
-        is_kept = bool(last.kept())
-        seen.add(is_kept)
-        if is_kept:
-            assert Path(root, "a.py").read_bytes() == NEW_A
+        stay = len(last.kept())
+        seen.add(stay)
+        if stay:
+            assert Path(root, "a.py").read_bytes() == {1: NEW_A, 2: THIRD}[stay]
         else:
             assert scene.picture(root) == before
             assert scene.staged(last) == []
         last.close()
-    assert seen == {True, False}
+    assert seen == ({beneath, beneath + 1} if act == "keep" else set(range(beneath + 2)))
     assert at > 10
 
 

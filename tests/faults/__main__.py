@@ -37,11 +37,6 @@ from tests.faults.tracing import Point, why_not
 
 SEED = 20261
 SIDE_BY_SIDE = 8
-SIMULATED = (
-    ("9 simulated, exchange", simulator.Simulated, False),
-    ("9 simulated, links", simulator.Linking, False),
-    ("9 simulated, small journal", simulator.Simulated, True),
-)
 
 
 class Harness:
@@ -86,8 +81,8 @@ class Harness:
         for kind in ("ext4", "xfs", "btrfs"):
             for split in (False, True):
                 yield f"8 power {kind} {'apart' if split else 'beside'}", partial(self._power, kind, split)
-        for name, simulated, is_small in SIMULATED:
-            yield name, partial(self._simulated, name, simulated, is_small)
+        for kind_of_disk in simulator.KINDS:
+            yield f"9 simulated, {kind_of_disk.name}", partial(self._simulated, kind_of_disk)
         yield "10 dead-man", self._deadman
         yield "10 coming back", self._come_back
 
@@ -132,9 +127,10 @@ class Harness:
         row.layer = f"8 {row.layer}"
         return row
 
-    def _simulated(self, name: str, kind: type[simulator.Simulated], is_small: bool) -> Row:
-        samples = 2 if self.share < 1.0 else 5
-        return simulator.Cuts(kind, samples=samples, seed=SEED, is_small=is_small).carry_out(name, self.stop_at)
+    def _simulated(self, kind: simulator.Kind) -> Row:
+        samples, stride = (1, 5) if self.share < 1.0 else (2, 1)
+        cuts = simulator.Cuts(kind, samples=samples, seed=SEED, stride=stride)
+        return cuts.carry_out(f"9 simulated, {kind.name}", self.stop_at)
 
     def _deadman(self) -> Row:
         times_s: list[float] = []

@@ -21,8 +21,10 @@ def _one(name: str, seen_by: str, file: str, old: str, new: str) -> Bug:
     return Bug(name, ((file, old, new),), seen_by)
 
 
-_SYNCED = ("files.py", "journal.py", "fs.py")
-_SYNC = re.compile(r"^( +)(?:self\._|self\.|fs\.|)?(?:fs\.)?(?:fsync|fdatasync|sync_dir|sync_all)\(.*\)$")
+_SYNCED = ("files.py", "journal.py", "fs.py", "changes.py", "state.py", "proof.py")
+_SYNC = re.compile(
+    r"^( +)(?:self\._|self\.|fs\.|files\.|)?(?:fs\.)?(?:fsync|fdatasync|sync_dir|sync_all)\(.*\)(?:  #.*)?$"
+)
 
 
 def single_syncs(agent: Path) -> list[Bug]:

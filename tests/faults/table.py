@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.faults.agents import processes_of
+from tests.faults.agents import PACKAGE, processes_of
 from tests.faults.examining import Verdict, temporary_of
 from tests.faults.scenery import Scene
 
@@ -122,6 +123,15 @@ def clean_up(base: Path) -> None:
 def end(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def state_of_the_code() -> str:
+    """The commit that is tested, and whether the tree differs from it."""
+    said = subprocess.run(
+        ["git", "-C", str(PACKAGE), "describe", "--always", "--dirty", "--exclude", "*"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return f"commit {said.stdout.strip()}" if said.returncode == 0 else "no commit"
 
 
 def as_table(rows: Sequence[Row]) -> str:

@@ -157,11 +157,10 @@ def test_a_power_cut_on_ext4_is_recovered(tmp_path: Path, split: bool) -> None:
     assert row.is_good, (row.failures, row.not_reached)
 
 
-@pytest.mark.parametrize("kind", [simulator.Simulated, simulator.Linking], ids=["exchange", "links"])
-@pytest.mark.parametrize("is_small", [False, True], ids=["", "small journal"])
-def test_a_disk_that_forgets_anything_not_synced_loses_nothing(kind: type[simulator.Simulated], is_small: bool) -> None:
-    """Two transactions, hundreds of images; cut at once, or while what a kill left in memory is recovered."""
-    row = simulator.Cuts(kind, samples=1, seed=SEED, is_small=is_small).carry_out("simulated")
+@pytest.mark.parametrize("kind", simulator.KINDS, ids=lambda kind: kind.name)
+def test_a_disk_that_forgets_anything_not_synced_loses_nothing(kind: simulator.Kind) -> None:
+    """Hundreds of images of a whole story; cut at once, or while what a kill left in memory is recovered."""
+    row = simulator.Cuts(kind, samples=1, seed=SEED, stride=12).carry_out("simulated")
     assert row.is_good, row.failures[:5]
     assert row.points > 500
 
