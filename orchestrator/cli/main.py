@@ -22,7 +22,7 @@ def _group(text: str) -> typer.Typer:
 
 def build_app() -> typer.Typer:
     """All commands. The order here is the order of `--help`."""
-    from orchestrator.cli import diagnose, host, lab, playbook, records, run
+    from orchestrator.cli import decisions, diagnose, findings, host, lab, ledger, playbook, run, settings, todo, tui
 
     app = typer.Typer(
         help="Tunes LLM inference servers on real hosts: one change at a time, every revert proved byte for byte.",
@@ -31,18 +31,22 @@ def build_app() -> typer.Typer:
     )
     lab.add_demo(app)
     run.add(app)
+    tui.add(app)
     playbook.add(app)
     diagnose.add(app)
+    findings.add_why(app)
     groups: list[tuple[str, str, Callable[[typer.Typer], None]]] = [
         ("campaign", "End a campaign.", run.add_campaign),
         ("host", "Look at a host, prove it clean, recover it.", host.add),
         ("playbook", "Facts about playbooks.", playbook.add_group),
-        ("todo", "Hypotheses, ranked.", records.add_todo),
-        ("finding", "What was learned.", records.add_finding),
-        ("experiment", "What was done.", records.add_experiment),
-        ("ledger", "Export and check the ledger.", records.add_ledger),
+        ("todo", "Hypotheses, ranked; plans in and out.", todo.add),
+        ("decision", "What will be done, and why.", decisions.add_decision),
+        ("insight", "What was understood.", decisions.add_insight),
+        ("finding", "What was learned.", findings.add_finding),
+        ("experiment", "What was done.", findings.add_experiment),
+        ("ledger", "Export and check the ledger; the trail.", ledger.add),
         ("lab", "A simulated host to try everything on.", lab.add),
-        ("config", "Settings and where they come from.", records.add_config),
+        ("config", "Settings and where they come from.", settings.add),
     ]
     for name, text, add in groups:
         group = _group(text)

@@ -20,6 +20,11 @@ def emit(text: str = "") -> None:
     sys.stdout.write(printable(text) + "\n")
 
 
+def emit_text(text: str) -> None:
+    """A whole document, its line ends as they are, escaped like the rest."""
+    sys.stdout.write(printable(text))
+
+
 def emit_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns padded to their widest cell. On a terminal a line ends at its edge; elsewhere nothing is cut."""
     table = [[_cell(c) for c in row] for row in rows]

@@ -29,7 +29,11 @@ def _account() -> str:
         return f"uid {os.getuid()}"
 
 
+def by_whom() -> dict[str, str]:
+    """Who began this process, and with which command; secrets on it are masked."""
+    return {"who": who(), "command": shlex.join(mask_words(["orchestrator", *sys.argv[1:]]))}
+
+
 def record_act(ledger: Ledger, phase: str, campaign: str, data: Mapping[str, Any]) -> None:
     """One line of the trail."""
-    command = shlex.join(mask_words(["orchestrator", *sys.argv[1:]]))
-    ledger.note(phase, {"who": who(), "campaign": campaign, "command": command, **data})
+    ledger.note(phase, {**by_whom(), "campaign": campaign, **data})

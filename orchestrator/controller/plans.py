@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller.acts import record_act
+from orchestrator.controller.records import text_of
 from orchestrator.controller.todo import refuse_patch_files, rerank
 from orchestrator.core import todo
 from orchestrator.core.plantext import Item, Outcome, new_item, read_plan, write_plan
@@ -38,7 +39,7 @@ class Imported:
 
 def import_plan(ledger: Ledger, campaign: str, path: Path) -> Imported:
     """Raises `PlaybookError` with every problem and its line; nothing was taken in then."""
-    text = _text_of(path)
+    text = text_of(path)
     plan, done = read_plan(text), Imported()
     done.unread += [f"line {line}: {shown} (no `id: claim`)" for line, shown in plan.unread]
     known = {row.id: row for row in ledger.todo(campaign)}
@@ -65,15 +66,6 @@ def import_plan(ledger: Ledger, campaign: str, path: Path) -> Imported:
         rerank(ledger, campaign)
         record_act(ledger, "todo_import", campaign, {"file": str(path), **vars(done)})
     return done
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", facts={"file": str(path)}) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text in UTF-8", facts={"at byte": str(error.start)}) from error
 
 
 def _twice(items: Sequence[Item], path: Path) -> list[Problem]:
@@ -158,6 +150,42 @@ def _fields(item: Item, path: Path) -> dict[str, Any]:
         else:
             values[name] = text
     return values | ({"changes": changes} if changes else {})
+
+
+def hypothesis_from_words(
+    hypothesis_id: str,
+    said: Mapping[str, Any],
+    *,
+    env: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    requires: Sequence[str] = (),
+) -> Hypothesis:
+    """One from a command line: `NAME=VALUE` for variables (`NAME` unsets) and flags (`NAME` is bare). Raises
+    `UsageError`."""
+    from pydantic import ValidationError
+
+    from orchestrator.core.model import Hypothesis
+
+    variables, words = (dict(_pair(text) for text in texts) for texts in (env, flags))
+    changes: list[dict[str, Any]] = [{"env": variables}] if variables else []
+    if words:
+        changes.append({"args": {name.lstrip("-"): True if v is None else v for name, v in words.items()}})
+    values = {"id": hypothesis_id, "changes": changes, **{key: value for key, value in said.items() if value}}
+    if requires:
+        values["requires"] = _requires(", ".join(requires))
+    if not changes:
+        raise UsageError(f"{hypothesis_id} changes nothing", hint="--env NAME=VALUE or --flag NAME=VALUE")
+    try:
+        return Hypothesis.model_validate(values, context=AS_WRITTEN)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": ")) from error
+
+
+def _pair(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    return name, value if equals else None
 
 
 def _words(text: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_records(state: Path) -> Iterator[Ledger]:
-    """The ledger, for reading. Raises `UsageError` when there is none."""
+def open_records(state: Path, *, create: bool = False) -> Iterator[Ledger]:
+    """The ledger. Raises `UsageError` when there is none, unless it may be made."""
     from orchestrator.ledger import open_ledger
 
-    with open_ledger(state, clock=SystemClock(), create=False) as ledger:
+    with open_ledger(state, clock=SystemClock(), create=create) as ledger:
         yield ledger
 
 
@@ -68,7 +68,37 @@ def named_finding(ledger: Ledger, which: str) -> FindingRecord:
     return found[-1]
 
 
-def export_ledger(ledger: Ledger, campaign: str, form: str, out: TextIO) -> None:
+def export_ledger(
+    ledger: Ledger, campaign: str, form: str, out: TextIO, *, rows: str = "findings", only: Collection[str] = ()
+) -> None:
+    """Raises `UsageError` for a form, a kind of rows or a hypothesis that is unknown."""
+    from orchestrator.core.planning import refuse_unknown
     from orchestrator.report import export
 
-    export(ledger.view(campaign), form, out)
+    view = ledger.view(campaign)
+    if only:
+        refuse_unknown(only, [row.id for row in view.todo])
+        view = view.selection(only)
+    export(view, form, out, rows=rows)
+
+
+def text_of(path: Path) -> str:
+    """A file's text with its line ends as they are. Raises `UsageError`."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", facts={"file": str(path)}) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text in UTF-8", facts={"at byte": str(error.start)}) from error
+
+
+def replace_text(path: Path, text: str) -> None:
+    """The whole file or nothing of it, line ends as they are. Raises `UsageError`."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(text.encode("utf-8"))
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}", facts={"file": str(path)}) from error
+    finally:
+        part.unlink(missing_ok=True)

@@ -6,8 +6,8 @@ people: `#41` is experiment 41. Effects are relative gains, positive is better w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -362,3 +362,28 @@ class CampaignView:
     events: Iterable[EventRecord]
     artifacts: Callable[[int], Sequence[ArtifactRecord]]  # experiment id → its files
     content: Callable[[int], bytes | None] = lambda _: None  # artifact id → its bytes, None when they are gone
+
+    def selection(self, hypothesis_ids: Collection[str]) -> CampaignView:
+        """These hypotheses, their findings and experiments, baselines that ran alone, and what rests on them."""
+        chosen = frozenset(hypothesis_ids)
+        findings = [f for f in self.findings if f.hypothesis_id in chosen]
+        kept = {f.id for f in findings}
+        return replace(
+            self,
+            todo=[row for row in self.todo if row.id in chosen],
+            findings=findings,
+            decisions=[d for d in self.decisions if not d.finding_ids or kept & set(d.finding_ids)],
+            insights=[i for i in self.insights if not i.finding_ids or kept & set(i.finding_ids)],
+            experiments=_Chosen(self.experiments, lambda e: e.hypothesis_id is None or e.hypothesis_id in chosen),
+        )
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Those of the experiments that are wanted, read anew each time."""
+
+    experiments: Iterable[ExperimentRecord]
+    is_wanted: Callable[[ExperimentRecord], bool]
+
+    def __iter__(self) -> Iterator[ExperimentRecord]:
+        return filter(self.is_wanted, self.experiments)

@@ -19,6 +19,7 @@ class Standing:
     row: TodoRow
     findings: tuple[FindingRecord, ...]
     sentence: str
+    became: str  # the same without what would reopen it
 
     @property
     def is_open(self) -> bool:
@@ -100,10 +101,18 @@ def announcements(
 def standings(rows: Sequence[TodoRow], findings: Iterable[FindingRecord]) -> list[Standing]:
     """Each row with the sentence why it stands where it stands, in the order given."""
     of = findings_by_row(findings)
-    return [Standing(row, tuple(of.get(row.id, ())), _sentence(row, of.get(row.id, ()))) for row in rows]
+    return [
+        Standing(
+            row,
+            tuple(of.get(row.id, ())),
+            _sentence(row, of.get(row.id, ()), with_facts=True),
+            _sentence(row, of.get(row.id, ()), with_facts=False),
+        )
+        for row in rows
+    ]
 
 
-def _sentence(row: TodoRow, found: Sequence[FindingRecord]) -> str:
+def _sentence(row: TodoRow, found: Sequence[FindingRecord], *, with_facts: bool) -> str:
     if row.status == "skipped":
         return (
             f"dropped: {row.reason}" if row.reason and not row.reason.startswith("dropped") else row.reason or "dropped"
@@ -111,19 +120,20 @@ def _sentence(row: TodoRow, found: Sequence[FindingRecord]) -> str:
     if row.status == "running":
         return row.reason or "running"
     last = {(f.host, f.context): f for f in found}
-    told = [_told(f, with_context=len(last) > 1 or bool(_contexts(row))) for f in last.values()]
+    with_context = len(last) > 1 or bool(_contexts(row))
+    told = [_told(f, with_context=with_context, with_facts=with_facts) for f in last.values()]
     if row.status == "open":
         return "; ".join([*told, row.reason] if row.reason and row.reason not in told else told) or "never tried"
     return "; ".join(told) or row.reason or row.status
 
 
-def _told(finding: FindingRecord, *, with_context: bool) -> str:
+def _told(finding: FindingRecord, *, with_context: bool, with_facts: bool) -> str:
     where = f" in {finding.context}" if with_context else ""
     head = f"{finding.verdict}{where} (finding {finding.id})"
     if finding.reopened_at is not None:
         return f"reopened: was {head}; {finding.reopened_because}"
     why = f": {finding.cause}" if finding.cause else ""
-    if not finding.closes:
+    if not finding.closes or not with_facts:
         return f"{head}{why}"
     return f"{head}{why}; dead end {until(finding.depends_on)}"
 

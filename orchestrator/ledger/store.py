@@ -62,7 +62,6 @@ class Ledger(Runs, Todo, Experiments, Conclusions, Requests, Artifacts):
         """What a report needs. Unknown campaign → `UsageError`."""
         with self._database.read():
             runs = self.runs(campaign)
-            run_ids = frozenset(run.id for run in runs)
             hosts = {run.host for run in runs}
             return CampaignView(
                 campaign=self.campaign(campaign),
@@ -74,7 +73,7 @@ class Ledger(Runs, Todo, Experiments, Conclusions, Requests, Artifacts):
                 insights=self.insights(campaign),
                 fingerprints=[f for f in self.fingerprints() if f.host in hosts],
                 experiments=_Anew(lambda: self.each_experiment(campaign)),
-                events=_Anew(lambda: self.each_event(run_ids)),
+                events=_Anew(lambda: self.each_event(campaign)),
                 artifacts=lambda experiment: self.artifacts(experiment_id=experiment),
                 content=self._kept_bytes,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, or_, select
 
 from orchestrator.core.records import EventKind, EventRecord, Intent
 from orchestrator.errors import Bug
@@ -13,7 +13,7 @@ from orchestrator.ledger.base import Part, columns, pick, record, records
 from orchestrator.ledger.tables import EventTable, ExperimentTable, RunTable
 
 PAGE = 500
-_event, _experiment = columns(EventTable).c, columns(ExperimentTable).c
+_event, _experiment, _run = columns(EventTable).c, columns(ExperimentTable).c, columns(RunTable).c
 _LAST = select(func.coalesce(func.max(_event.seq), 0).label("seq"))
 
 
@@ -83,11 +83,16 @@ class Trail(Part):
         query = pick(EventTable).where(_event.seq > after, *(c == v for c, v in wanted.items() if v is not None))
         return records(EventRecord, self._rows(query.order_by(_event.seq).limit(limit)))
 
-    def each_event(self, run_ids: frozenset[int]) -> Iterator[EventRecord]:
-        """All events of these runs, read page by page."""
+    def each_event(self, campaign: str | None = None, *, host: str | None = None) -> Iterator[EventRecord]:
+        """All events of a campaign's runs and what people did to it, or of the whole ledger, read page by page."""
+        conditions = [] if host is None else [_event.host == host]
+        if campaign is not None:
+            runs = select(_run.id).where(_run.campaign == campaign)
+            by_hand = and_(_event.run_id.is_(None), func.json_extract(_event.data, "$.campaign") == campaign)
+            conditions.append(or_(_event.run_id.in_(runs), by_hand))
         last = 0
         while True:
-            query = pick(EventTable).where(_event.seq > last, _event.run_id.in_(run_ids))
+            query = pick(EventTable).where(_event.seq > last, *conditions)
             page = records(EventRecord, self._rows(query.order_by(_event.seq).limit(PAGE)))
             if not page:
                 return

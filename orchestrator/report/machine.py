@@ -10,12 +10,14 @@ from typing import Any, Literal, TextIO
 
 from orchestrator.core.model import Model
 from orchestrator.core.records import CampaignView, ExperimentRecord, FindingRecord, Sample
+from orchestrator.errors import UsageError
 from orchestrator.report.best import best_of
 from orchestrator.report.text import cell
 
 SCHEMA = "orchestrator/ledger-export"
 VERSION = 1
 CsvRows = Literal["findings", "samples"]
+ROWS: tuple[CsvRows, ...] = ("findings", "samples")
 
 
 def header(view: CampaignView) -> dict[str, Any]:
@@ -84,8 +86,10 @@ _PLACE = (
 )  # fmt: skip
 
 
-def write_csv(view: CampaignView, out: TextIO, rows: CsvRows = "findings") -> None:
-    """One row a finding, or one row a sample."""
+def write_csv(view: CampaignView, out: TextIO, rows: str = "findings") -> None:
+    """One row a finding, or one row a sample. Other rows → `UsageError`."""
+    if rows not in ROWS:
+        raise UsageError(f"a row of csv is no {rows!r}", hint=f"--rows {' or '.join(ROWS)}")
     writer = csv.writer(out, lineterminator="\n")
     heads, values = (_FINDING, _findings(view)) if rows == "findings" else (_PLACE + _SAMPLE, _samples(view))
     for row in chain([heads], values):
