@@ -91,7 +91,7 @@ def rig_host(folder: Path) -> Iterator[Served]:
     playbook = write(home, hosts, [{"patch": {"edits": [edit]}}], 5.0)
     argv = [str(target["python"]), "-m", "sglang.launch_server", "--model-path", str(target["model"])]
     argv += ["--port", str(port), *_flags(target["args"])]
-    with serving(folder / "live-rig", argv, port, target["env"]) as live:  # type: ignore[arg-type]
+    with serving(folder / "live-rig", argv, port, target["env"], 300.0) as live:  # type: ignore[arg-type]
         yield Served("rig", home / "served-hosts.yaml", playbook, rig.source, live, 5.0, 300.0, home)
 
 

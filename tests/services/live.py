@@ -71,7 +71,13 @@ class Live:
 
 
 @contextmanager
-def serving(folder: Path, argv: Sequence[str], port: int, env: Mapping[str, str] | None = None) -> Iterator[Live]:
+def serving(
+    folder: Path,
+    argv: Sequence[str],
+    port: int,
+    env: Mapping[str, str] | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Iterator[Live]:
     """Starts `argv` under a script that restarts it, and ends everything of it afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "serve.sh"
@@ -86,7 +92,7 @@ def serving(folder: Path, argv: Sequence[str], port: int, env: Mapping[str, str]
             stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
-        live.wait()
+        live.wait(patience_s)
         yield live
     finally:
         live.end()
