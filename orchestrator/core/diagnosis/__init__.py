@@ -7,6 +7,7 @@ Both are pure: text in, values out.
 from __future__ import annotations
 
 from orchestrator.core.diagnosis.model import CATEGORIES, Certainty, Diagnosis, Evidence, Outcome, Phase
+from orchestrator.core.diagnosis.passing import may_pass
 from orchestrator.core.diagnosis.reading import Reading
 from orchestrator.core.diagnosis.suspicion import Changes
 from orchestrator.core.diagnosis.verdict import Case, judge
@@ -23,6 +24,7 @@ __all__ = [
     "Phase",
     "WatchEvent",
     "diagnose",
+    "may_pass",
 ]
 
 _NOTHING: Changes = {}

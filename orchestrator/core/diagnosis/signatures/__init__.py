@@ -23,6 +23,7 @@ from orchestrator.core.diagnosis.signatures import (
     quiet,
     ray,
     speculative,
+    supervisors,
     toolchain,
     trtllm,
     wrappers,
@@ -50,6 +51,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *peers.SIGNATURES,
     *hangs.SIGNATURES,
     *quiet.SIGNATURES,
+    *supervisors.SIGNATURES,
     *wrappers.SIGNATURES,
 )
 """In order of preference where two match the same line with the same weight."""

@@ -112,7 +112,8 @@ SIGNATURES: tuple[Signature, ...] = (
             "Memory pool size is too small",
             "max_num_token",
         ),
-        "(?:Error|assert).*max_total_num_tokens|KV cache pool is too small|No enough GPU memory for KV"
+        "(?:Error|assert)(?!.*leak detected).*max_total_num_tokens|KV cache pool is too small"
+        "|No enough GPU memory for KV"
         "|[Kk][Vv] cache size is too small|Memory pool size is too small",
         "the KV pool came out too small for what was asked",
         "raise the memory fraction or lower length and batch",

@@ -18,6 +18,19 @@ _KNOBS = (
 
 SIGNATURES: tuple[Signature, ...] = (
     root(
+        "spec.draft-weights",
+        "speculative",
+        ("must match the size of tensor", "shape mismatch", "size mismatch for", "loaded_weight"),
+        r"The size of tensor a \(\d+\) must match|shape mismatch|size mismatch for|loaded_weight",
+        "the draft's weights do not have the shapes of this target",
+        "a draft made for this target and this engine version",
+        'Traceback (most recent call last):\n  File "/x/srt/models/llama_eagle3.py", line 231, in load_weights\n'
+        "RuntimeError: The size of tensor a (163840) must match the size of tensor b (129280)",
+        "RuntimeError: The size of tensor a (163840) must match the size of tensor b (129280)",
+        knobs=_KNOBS,
+        frames=r"(?:eagle|nextn|_mtp|medusa)\w*\.py\", line \d+, in (?:load_weights|weight_loader)",
+    ),
+    root(
         "spec.frames",
         "speculative",
         (
