@@ -8,13 +8,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.controller import warmup
+from orchestrator.controller import lastgood, warmup
 from orchestrator.controller.dialogue import ArmFailed, Dialogue
 from orchestrator.controller.splices import file_change
 from orchestrator.controller.watch import ServerWatch
 from orchestrator.core.diagnosis import Diagnosis, diagnose
 from orchestrator.core.lifecycle import ArmStep, Outcome, is_end, next_step, pending
 from orchestrator.core.records import LaunchOutcome
+from orchestrator.core.secrets import mask_env
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Unreachable
 from orchestrator.serving import metrics
 from orchestrator.serving.engine import LaunchPlan, plan_launch
@@ -180,6 +181,7 @@ class Arm:
             session.target, self._treatment.configuration, session.base_env, self._launch_id, cwd=session.cwd
         )
         site = self._treatment.configuration.site
+        self.result.seen[lastgood.KEY] = mask_env(plan.env, session.target.secrets)
         caches = warmup.own_caches(session, self._treatment)
         self.result.seen["own_caches"] = {"names": list(caches.names), "why": caches.why}
         request = {

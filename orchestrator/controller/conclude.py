@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.controller.changesets import fact_of
@@ -65,8 +65,11 @@ def conclude_not_applicable(hypothesis: Hypothesis, evidence: str, facts: Mappin
     )
 
 
-def conclude_failure(hypothesis: Hypothesis, result: ArmResult, facts: Mapping[str, str]) -> Conclusion:
-    """A launch that was not measured. Its cause is the line of the log that shows it, where there is one."""
+def conclude_failure(
+    hypothesis: Hypothesis, result: ArmResult, facts: Mapping[str, str], since: Sequence[str] = ()
+) -> Conclusion:
+    """A launch that was not measured. Its cause is the line of the log that shows it, where there is one. `since`: what
+    is not as it was at the last good launch."""
     verdict = _VERDICTS.get(LaunchOutcome(result.outcome), Verdict.aborted)
     diagnosis = result.diagnosis
     evidence = [result.reason] if result.reason else []
@@ -77,6 +80,7 @@ def conclude_failure(hypothesis: Hypothesis, result: ArmResult, facts: Mapping[s
     if result.exit_code is not None or result.signal is not None:
         ended = f"signal {result.signal}" if result.signal else f"exit code {result.exit_code}"
         evidence.append(f"the server ended with {ended}")
+    evidence += since
     return Conclusion(
         verdict=verdict,
         summary=f"{verdict.value.replace('_', ' ')}: {result.reason or 'no cause seen'}",

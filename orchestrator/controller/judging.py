@@ -47,7 +47,7 @@ def judge_treatment(
             launcher.measure_baseline(context, experiment)
         else:
             result = _next_treatment(launcher, experiment, treatment, changes, recorded)
-            failed = _failure(launcher, context, hypothesis, result, facts)
+            failed = _failure(launcher, experiment, hypothesis, treatment, result, facts)
             if failed is not None:
                 return failed
             results.append(result)
@@ -98,13 +98,19 @@ def _next_treatment(
 
 
 def _failure(
-    launcher: Launcher, context: str, hypothesis: Hypothesis, result: ArmResult, facts: Mapping[str, str]
+    launcher: Launcher,
+    experiment: ExperimentRecord,
+    hypothesis: Hypothesis,
+    treatment: Treatment,
+    result: ArmResult,
+    facts: Mapping[str, str],
 ) -> Conclusion | None:
     """What a launch that was not measured, or did other work than the baseline, comes to."""
     if not result.is_measured:
         launcher.fail()
-        return conclude_failure(hypothesis, result, facts)
-    unequal = unequal_work(launcher, context, result)
+        treated = [name for names in treatment.changed_names.values() for name in names]
+        return conclude_failure(hypothesis, result, facts, launcher.since_last_good(experiment, result, treated))
+    unequal = unequal_work(launcher, experiment.context, result)
     if unequal is not None:
         result.outcome, result.reason = LaunchOutcome.invalid, unequal
         return conclude_failure(hypothesis, result, facts)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.controller import lastgood
 from orchestrator.controller.arm import Arm, ArmResult
 from orchestrator.controller.resume import DRIFT, Past
 from orchestrator.controller.treatment import Treatment, untouched
+from orchestrator.core.diagnosis import may_pass
 from orchestrator.core.lifecycle import ArmStep
 from orchestrator.core.noise import Drift, Noise, detect_drift, learn_noise
 from orchestrator.core.records import LaunchOutcome, Verdict
@@ -141,13 +143,13 @@ class Launcher:
         session = self.session
         configuration = baseline_configuration(session.target, self.playbook.contexts[context])
         try:
-            result = self.run_arm(within, "baseline", context, untouched(configuration, session.layout), [])
+            untreated = untouched(configuration, session.layout)
+            result = self.run_arm(within, "baseline", context, untreated, [])
+            if not result.is_measured and self._may_pass(result):
+                session.narrator.warn(f"#{within.id} baseline ({context}): {result.reason}; it is launched once more")
+                result = self.run_arm(within, "baseline", context, untreated, [])
             if not result.is_measured:
-                raise Refused(
-                    f"the baseline of {session.name} does not serve in context {context}: {result.reason}",
-                    facts={"experiment": f"#{within.id}", "outcome": str(result.outcome)},
-                    hint=f"orchestrator experiment show {within.id}",
-                )
+                raise self._does_not_serve(within, result)
         except OrchestratorError as error:
             if own:
                 self.break_off(within, error)
@@ -155,6 +157,41 @@ class Launcher:
         if own:
             self.book.ledger.end_experiment(within.id, "done", None)
         self.take_baseline(context, within, result)
+
+    @staticmethod
+    def _may_pass(result: ArmResult) -> bool:
+        return result.outcome is LaunchOutcome.stranger or may_pass(result.diagnosis)
+
+    def _does_not_serve(self, within: ExperimentRecord, result: ArmResult) -> Refused:
+        diagnosis = result.diagnosis
+        facts = {"experiment": f"#{within.id}", "outcome": str(result.outcome)}
+        if diagnosis is not None and diagnosis.remedy:
+            facts["category"], facts["remedy"] = diagnosis.category, diagnosis.remedy
+        since_good = self.since_last_good(within, result)
+        if since_good:
+            facts["differs"] = "; ".join(since_good)
+            self.book.ledger.note("since_last_good", {"said": since_good}, experiment_id=within.id)
+        what = f"the baseline of {self.session.name} does not serve in context {within.context}: {result.reason}"
+        return Refused(what, facts=facts, hint=f"orchestrator experiment show {within.id}")
+
+    def since_last_good(
+        self, experiment: ExperimentRecord, result: ArmResult, treated: Collection[str] = ()
+    ) -> list[str]:
+        """What is not as it was when the baseline last served, in this run or before it; the treatment's own variables
+        left out. Nothing for a launch whose log was not asked for a cause."""
+        if result.diagnosis is None:
+            return []
+        environment = result.seen.get(lastgood.KEY, {})
+        known = self.baselines[experiment.context].results
+        if known:
+            good = lastgood.Good("in this run", environment=known[-1].seen.get(lastgood.KEY, {}))
+            return lastgood.since(good, lastgood.Good("now", environment=environment), treated=treated)
+        ledger, host = self.book.ledger, self.session.name
+        before = lastgood.last_good(ledger, host, experiment.context, before=experiment.id)
+        if before is None:
+            return [f"no baseline was ever measured on {host} in context {experiment.context}"]
+        facts = lastgood.facts_of(ledger, host, self._fingerprint_id)
+        return lastgood.since(before, lastgood.Good("now", facts, self._mask(environment)), treated=treated)
 
     def take_baseline(self, context: str, within: ExperimentRecord, result: ArmResult) -> None:
         baseline = self.baselines[context]
