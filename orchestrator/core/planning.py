@@ -257,7 +257,7 @@ def closed_families(members: Iterable[Member], order: Sequence[str] = ()) -> lis
         if member.family:
             families.setdefault(member.family, []).append(member)
     closed = {name: group for name, group in families.items() if all(_is_closed(m) for m in group)}
-    family_of = {m.id: m.family for m in everyone if not _is_closed(m)}
+    family_of = {m.id: m.family for m in everyone if m.verdict is None or m.verdict in OPEN_VERDICTS}
     following = next((family_of[name] for name in order if family_of.get(name)), None)
     return [ClosedFamily(name, _announcement(name, group, following)) for name, group in closed.items()]
 
@@ -269,7 +269,7 @@ def _is_closed(member: Member) -> bool:
 def _announcement(family: str, group: Sequence[Member], following: str | None) -> str:
     failed = [m for m in group if m.verdict not in UNDECIDED_VERDICTS]
     others = [m for m in group if m.verdict in UNDECIDED_VERDICTS]
-    exceptions = ", ".join(f"{m.id}: {m.why or m.verdict}" for m in others)
+    exceptions = ", ".join(f"{m.id}: {m.why.removeprefix(f'{m.id}: ') or m.verdict}" for m in others)
     tried = ", ".join(f"{m.id} {m.verdict}" for m in failed)
     if not failed:
         sentence = f"family {family}: no member could be decided ({exceptions})"
@@ -297,7 +297,8 @@ def _in_common(failed: Sequence[Member]) -> str:
         return ""
     first, *others = (m.depends_on for m in failed)
     shared = [(name, value) for name, value in first.items() if all(o.get(name) == value for o in others)]
-    return ", ".join(f"{name} {value}" for name, value in shared if value != "absent")
+    told = [(name, value) for name, value in shared if value != "absent" and not value.startswith(("{", "["))]
+    return ", ".join(f"{name} {value}" for name, value in told)
 
 
 # ---------------------------------------------------------------- preconditions

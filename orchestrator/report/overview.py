@@ -120,8 +120,10 @@ def by_run(spans: Iterable[Span]) -> dict[int, list[Span]]:
 
 
 def duration(seconds: float) -> str:
-    """`48 s`, `12 min`, `3 h 05 min`."""
+    """`48 s`, `2 min 30 s`, `12 min`, `3 h 05 min`."""
     if seconds < 120:
         return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
+    if seconds < 600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -13,7 +13,9 @@ from orchestrator.core.records import (
     FindingRecord,
     TodoRow,
 )
+from orchestrator.core.todo import announcements
 from orchestrator.report.best import best_of
+from orchestrator.report.overview import band, overview
 from orchestrator.report.text import change, code, interval, markdown, number, percent
 
 
@@ -29,6 +31,7 @@ def markdown_lines(view: CampaignView) -> Iterator[str]:
     yield from _best(view)
     yield from _findings(view.findings)
     yield from _dead_ends(view.findings)
+    yield from _families(view)
     yield from _conclusions("Decisions", view.decisions)
     yield from _conclusions("Insights", view.insights)
     yield from _still_open(view.todo)
@@ -38,19 +41,29 @@ def markdown_lines(view: CampaignView) -> Iterator[str]:
 def _best(view: CampaignView) -> Iterator[str]:
     yield from ("## Best configuration", "")
     changes = {row.id: row.hypothesis.get("changes", []) for row in view.todo}
+    baselines = overview(view).baselines
+    winners = {(b.host, b.context): b.finding for b in best_of(view.findings)}
+    metric = str(view.campaign.measure.get("metric") or next((f.metric for f in view.findings), "output_tps"))
     rows = []
-    for best in best_of(view.findings):
-        f = best.finding
+    for host, context in sorted({*winners, *baselines}):
+        f, points = winners.get((host, context)), baselines.get((host, context), [])
         if f is None:
-            rows.append((markdown(best.host), markdown(best.context), "the baseline", "–", "–", "–"))
+            mean = f"{number(band(points).mean)} ({markdown(metric)})" if points else "–"
+            rows.append((markdown(host), markdown(context), "the baseline", mean, "–", "–"))
             continue
         shown = " + ".join(code(change(c)) for c in changes.get(f.hypothesis_id or "", []))
         name = f"{markdown(f.hypothesis_id or 'baseline')}: {shown}" if shown else markdown(f.hypothesis_id or "")
         value = f"{number(f.treatment)} ({markdown(f.metric)})"
-        rows.append(
-            (markdown(best.host), markdown(best.context), name, value, percent(f.effect), interval(f.low, f.high))
-        )
+        rows.append((markdown(host), markdown(context), name, value, percent(f.effect), interval(f.low, f.high)))
     yield from _table(("host", "context", "configuration", "measured", "effect", "interval"), rows)
+
+
+def _families(view: CampaignView) -> Iterator[str]:
+    closed = announcements(view.todo, view.findings)
+    if closed:
+        yield from ("## Closed families", "")
+        yield from (f"- {markdown(family.sentence)}" for family in closed)
+        yield ""
 
 
 def _findings(findings: Sequence[FindingRecord]) -> Iterator[str]:

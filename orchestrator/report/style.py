@@ -46,6 +46,5 @@ svg text[class^=v-]{stroke:none}svg .span{stroke:var(--bg)}@media print{:root{--
 body{font-size:10pt}main{max-width:none;padding:0}a{color:inherit;text-decoration:none}
 details:not([open]){display:none}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}.scroll{overflow:visible}h2,h3,h4,summary{break-after:avoid}tr,svg,
-.figures{break-inside:avoid}table{font-size:8pt}th{white-space:normal}td,th{padding:.2rem .3rem;
-overflow-wrap:anywhere}@page{margin:14mm}}
+.figures{break-inside:avoid}table{font-size:8pt}td,th{padding:.2rem .3rem}td{overflow-wrap:anywhere}@page{margin:14mm}}
 """.strip()

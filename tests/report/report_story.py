@@ -67,6 +67,12 @@ def todo(number: int, name: str, changes: list[dict[str, Any]], **more: Any) -> 
     return TodoRow.model_validate(values | more)
 
 
+LOG = ArtifactRecord(
+    id=1, kind="log", name="server.log", sha256="c" * 64, size=9, stored_size=9, path="cc/c.gz", keep="until_old",
+    experiment_id=41, created_at=AT,
+)  # fmt: skip
+
+
 def view(**more: Any) -> CampaignView:
     crashed = arm(
         2, "treatment", launch(2, "exited", exit_code=1, cause="NCCL error: invalid usage"), changes=TREE, proof=PROOF
@@ -98,7 +104,6 @@ def view(**more: Any) -> CampaignView:
         ],
         experiments=experiments,
         events=[EventRecord(seq=1, at=AT, kind="info", phase="connect", run_id=1, data={"ms": 3})],
-        artifacts=lambda number: {41: [ArtifactRecord(id=1, kind="log", name="server.log", sha256="c" * 64, size=9, stored_size=9,
-                                       path="cc/c.gz", keep="until_old", experiment_id=41, created_at=AT)]}.get(number, []),
+        artifacts=lambda number: [LOG] if number == 41 else [],
     )  # fmt: skip
     return replace(values, **more)
