@@ -30,7 +30,7 @@ from orchestrator.core.requests import RequestRecord
 from orchestrator.errors import Refused, UsageError
 from orchestrator.ledger.schema import HEAD
 
-MOST_ROWS = 2000
+MOST_ROWS = 500
 """Of one list. A filter looks through all rows before this is applied."""
 JSON_COLUMNS = frozenset(
     {"data", "facts", "changes", "proof", "argv", "options", "hypothesis", "evidence", "depends_on", "body", "result",

@@ -18,7 +18,7 @@ from textual.widgets import Static
 
 from orchestrator.core.requests import BY_NAME, command_line
 from orchestrator.errors import OrchestratorError
-from orchestrator.ledger.watching import Watch
+from orchestrator.ledger.watching import MOST_ROWS, Watch
 from orchestrator.tui import details, lines
 from orchestrator.tui.actions import DEEDS
 from orchestrator.tui.asking import Answer, send
@@ -44,6 +44,7 @@ class Pane(Vertical):
         self.pane = name
         self.body = body
         self.remark = ""
+        self._title = Text()
 
     def compose(self) -> ComposeResult:
         yield Static(id=f"title-{self.pane}", classes="title")
@@ -59,7 +60,9 @@ class Pane(Vertical):
         rest = f" ── {self.remark} " if self.remark else " "
         title = Text(fit(text + rest, max(self.size.width, 1)).replace("  ", "──"), no_wrap=True)
         title.stylize("bold reverse" if has_focus else "bold", 0, len(text))
-        self.query_one(f"#title-{self.pane}", Static).update(title)
+        if title != self._title or title.spans != self._title.spans:
+            self._title = title
+            self.query_one(f"#title-{self.pane}", Static).update(title, layout=False)
 
     def on_descendant_focus(self) -> None:
         self.retitle()
@@ -119,6 +122,7 @@ class Dashboard(App[None]):
         self.picture: Picture | None = None
         self.live: Live | None = None
         self.trouble = ""
+        self._put_before: dict[str, Text] = {}
         self._zoomed = ""
         self._log_title = ""
         self._host_shown = 0
@@ -162,10 +166,11 @@ class Dashboard(App[None]):
         is_wide = self.size.width >= WIDE
         body.set_class(is_wide and not self._zoomed, "wide")
         shown = {self._zoomed} if self._zoomed else set(PANES if is_wide and self.size.height >= TALL else PANES[:3])
-        for pane in self.base.query(Pane):
-            pane.set_class(pane.pane not in shown, "away")
-        body.query_one("#left").set_class(not shown & {"run", "commands"}, "away")
-        body.query_one("#right").set_class(not shown & {"todo", "findings", "diff"}, "away")
+        with self.batch_update():
+            for pane in self.base.query(Pane):
+                pane.set_class(pane.pane not in shown, "away")
+            body.query_one("#left").set_class(not shown & {"run", "commands"}, "away")
+            body.query_one("#right").set_class(not shown & {"todo", "findings", "diff"}, "away")
 
     @property
     def base(self) -> Widget:
@@ -217,22 +222,31 @@ class Dashboard(App[None]):
         text = f" orchestrator  {campaign}  {mode}  ! {clean(self.trouble)}" if self.trouble else (
             f" orchestrator  {campaign}  {mode}")  # fmt: skip
         head = Text(fit(text, width - 13) + fit(f"{clock(at)} UTC ", 13, "right"), style="reverse", no_wrap=True)
-        base.query_one("#head", Static).update(head)
-        base.query_one("#foot", Static).update(
+        self._put("head", head)
+        self._put(
+            "foot",
             Text(fit(" 1-5 panes  0 all  Enter details  / filter  f follow  y copy  h hosts  d dead ends  : palette"
                      "  ? help  q quit", width), style="dim", no_wrap=True)
         )  # fmt: skip
         picture = self.picture
         if picture is not None:
             most = 2 if self.size.height < 30 else 5
-            base.query_one("#hosts", Static).update(lines.hosts_text(picture.hosts, at, width, most))
+            self._put("hosts", lines.hosts_text(picture.hosts, at, width, most))
             state = self.live.state if self.live is not None else {}
             now = self._shown_run()
-            base.query_one("#now", Static).update(lines.now_text(now, state, at, width))
-            gpus = base.query_one("#gpus", Static)
-            gpus.set_class(now is None, "away")
-            gpus.update(lines.gpu_text(self.live.memory if self.live is not None else {}, width))
+            self._put("now", lines.now_text(now, state, at, width))
+            self._put("gpus", lines.gpu_text(self.live.memory if self.live is not None else {}, width))
+            base.query_one("#gpus").set_class(now is None, "away")
         self._retitle()
+
+    def _put(self, name: str, text: Text) -> None:
+        """Draw what is new; arrange the screen anew only where a line came or went."""
+        before = self._put_before.get(name)
+        if before == text and before.spans == text.spans:
+            return
+        self._put_before[name] = text
+        is_other_size = before is None or before.plain.count("\n") != text.plain.count("\n")
+        self.base.query_one(f"#{name}", Static).update(text, layout=is_other_size)
 
     def _shown_run(self) -> Now | None:
         """The run whose log is shown."""
@@ -257,7 +271,8 @@ class Dashboard(App[None]):
                 pane.retitle()
 
     def _count(self, name: str, words: str) -> str:
-        shown = f"{len(self._rows(name).lines)}"
+        shown = str(len(self._rows(name).lines))
+        shown += " or more (/ looks through all)" if len(self._rows(name).lines) >= MOST_ROWS else ""
         return f"{shown} with {words!r}" if words else shown
 
     # ---------------------------------------------------------------- what keys do

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -62,6 +62,7 @@ class LogView(ScrollView, can_focus=True):
         self._all: list[Marked] = []
         self._shown: list[Marked] = []
         self._empty = empty
+        self._base = Style()
         self.filter = ""
         self.is_following = True
 
@@ -144,6 +145,10 @@ class LogView(ScrollView, can_focus=True):
         self.scroll_to(y=min(max(y, 0), self._end), animate=False, immediate=True)
         self.refresh()
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._base = self.rich_style  # walks all ancestors: once a drawing, not once a line
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         index = self._top + y
         if index < len(self._shown):
@@ -153,5 +158,5 @@ class LogView(ScrollView, can_focus=True):
     def _strip(self, line: Marked) -> Strip:
         text, mark = line
         width = self.size.width
-        style = self.rich_style + Style.parse(STYLES.get(mark, ""))
+        style = self._base + Style.parse(STYLES.get(mark, ""))
         return Strip([Segment(fit(clean(text), width), style)], width)

@@ -88,6 +88,7 @@ class Rows(ScrollView, can_focus=True):
         self.lines: Sequence[Line] = ()
         self.cursor = 0
         self._empty = empty
+        self._base = Style()
         self._layout_of: list[tuple[int, int]] = []
 
     @property
@@ -114,6 +115,10 @@ class Rows(ScrollView, can_focus=True):
 
     # ---------------------------------------------------------------- drawing
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._base = self.rich_style  # walks all ancestors: once a drawing, not once a line
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         if y == 0:  # the head stays
             text = " " + self._join(tuple(c.head for c in self.columns))
@@ -135,7 +140,7 @@ class Rows(ScrollView, can_focus=True):
 
     def _strip(self, text: str, style: Style) -> Strip:
         width = self.size.width
-        return Strip([Segment(fit(text, width), self.rich_style + style)], width)
+        return Strip([Segment(fit(text, width), self._base + style)], width)
 
     # ---------------------------------------------------------------- moving
 
