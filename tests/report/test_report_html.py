@@ -71,9 +71,9 @@ def campaign(**more: Any) -> CampaignView:
     later = "2026-03-01T12:02:30.000000Z"
     crashed = launch(2, "exited", exit_code=1, cause="NCCL error: invalid usage", log_artifact=3, ended_at=later,
                      facts={"diagnosis": {"cause_lineno": 60}}, argv=["python", "-m", "sglang"])  # fmt: skip
-    timed = [Sample(repetition=n, decode_tokens=82 + n, decode_s=1.0, text="x") for n in range(3)]
+    timed = tuple(Sample(repetition=n, decode_tokens=82 + n, decode_s=1.0) for n in range(3))
     base = [
-        launch(n, "measured", facts={"value": v, "resolved": {"tp_size": 8}}, samples=timed)
+        launch(n, "measured", facts={"value": v, "resolved": {"tp_size": 8}}).model_copy(update={"samples": timed})
         for n, v in ((1, 82.0), (5, 84.0))
     ]
     other = {"value": 90.0, "resolved": {"tp_size": 4}}
