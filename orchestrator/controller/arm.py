@@ -10,23 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller import lastgood, warmup
 from orchestrator.controller.dialogue import ArmFailed, Dialogue
+from orchestrator.controller.gating import Gating
+from orchestrator.controller.measuring import Measuring
 from orchestrator.controller.splices import file_change
 from orchestrator.controller.watch import ServerWatch
 from orchestrator.core.diagnosis import Diagnosis, diagnose
 from orchestrator.core.lifecycle import ArmStep, Outcome, is_end, next_step, pending
+from orchestrator.core.model import Gate
 from orchestrator.core.records import LaunchOutcome
 from orchestrator.core.secrets import mask_env
-from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Unreachable
-from orchestrator.serving import metrics
+from orchestrator.errors import Dirty, Interrupted, OrchestratorError
 from orchestrator.serving.engine import LaunchPlan, plan_launch
-from orchestrator.serving.gate import Answers, GateResult, collect_answers, judge_answers
+from orchestrator.serving.gate import Answers, GateResult
 from orchestrator.serving.treatment import Check, interpreter_probe, judge_treatment
 
 if TYPE_CHECKING:
     from orchestrator.controller.book import ArmBook
     from orchestrator.controller.session import HostSession
     from orchestrator.controller.treatment import Treatment
+    from orchestrator.core.measures import Guards
     from orchestrator.core.model import Measure, Workload
+    from orchestrator.serving.record import Record
 
 _SERVER_STEPS = frozenset({ArmStep.READY, ArmStep.GATE, ArmStep.MEASURE, ArmStep.STOP})
 _WAY_BACK = frozenset({ArmStep.STOP, ArmStep.REAP_AGAIN, ArmStep.REVERT, ArmStep.VERIFY})
@@ -35,7 +39,8 @@ _WAY_BACK = frozenset({ArmStep.STOP, ArmStep.REAP_AGAIN, ArmStep.REVERT, ArmStep
 @dataclass
 class ArmResult:
     """What one launch of an arm came to. `value` None unless it was measured. `capacity`: tokens that its cache holds.
-    `seen`: what else is worth keeping of the launch, as plain data. `told_environ`: compared and not kept."""
+    `score`: of the gate's task. `caveats`: doubts that do not block. `seen`: what else is worth keeping of the launch,
+    as plain data. `told_environ`: compared and not kept."""
 
     outcome: LaunchOutcome = LaunchOutcome.aborted
     end: ArmStep = ArmStep.QUARANTINED
@@ -43,6 +48,7 @@ class ArmResult:
     measured_at: float | None = None
     samples: list[Mapping[str, Any]] = field(default_factory=list)
     answers: Answers | None = None
+    score: float | None = None
     gate: GateResult | None = None
     checks: list[Check] = field(default_factory=list)
     diagnosis: Diagnosis | None = None
@@ -54,6 +60,8 @@ class ArmResult:
     log_lines: list[str] = field(default_factory=list)
     proof: Mapping[str, Any] | None = None
     resolved: Mapping[str, Any] | None = None
+    record: Record | None = None
+    caveats: list[str] = field(default_factory=list)
     capacity: int | None = None
     seen: dict[str, Any] = field(default_factory=dict)
     told_environ: Mapping[str, Any] = field(default_factory=dict)
@@ -76,6 +84,9 @@ class Arm:
         measure: Measure,
         baseline_answers: Sequence[Answers] = (),
         baseline_capacity: int | None = None,
+        guardrails: Guards | None = None,
+        gate: Gate | None = None,
+        baseline_scores: Sequence[float] = (),
     ) -> None:
         self._session = session
         self._treatment = treatment
@@ -84,6 +95,9 @@ class Arm:
         self._settings = measure
         self._baseline_answers = baseline_answers
         self._baseline_capacity = baseline_capacity
+        self._guardrails = guardrails or {}
+        self._gate_settings = gate or Gate()
+        self._baseline_scores = baseline_scores
         self._launch_id = book.launch_name
         self._plan: LaunchPlan | None = None
         self._probe: Future[dict[str, Any]] | None = None
@@ -261,37 +275,12 @@ class Arm:
             raise ArmFailed(LaunchOutcome.not_effective, what)
 
     def _gate(self) -> None:
-        session = self._session
-        try:
-            answers = self._dialogue.carry_out(
-                lambda: collect_answers(session.connection, session.engine, session.target, self._launch_id),
-                timeout_s=session.target.ready.stall,
-            )
-        except Unreachable as error:
-            self._dialogue.fall_silent(error, {"at": "the gate's questions"})
-        self.result.answers = answers
-        if self._baseline_answers:
-            self.result.gate = judge_answers(self._baseline_answers, answers)
-            if not self.result.gate.passed:
-                raise ArmFailed(LaunchOutcome.wrong_output, self.result.gate.sentence)
+        Gating(self._session, self._dialogue, self._gate_settings, self.result).run(
+            self._baseline_answers, self._baseline_scores
+        )
 
     def _measure(self) -> None:
-        session = self._session
-        spec = session.engine.decode_spec(session.target, self._workload, self._settings, self._launch_id)
-        request = {"launch_id": self._launch_id, "spec": {**spec, "stall_s": session.target.ready.stall}}
-        reply = self._dialogue.ask("decode", request, timeout_s=3600.0)
-        samples = list(reply["samples"])
-        self.result.samples = samples
-        if self._watch.is_lost:
-            self._dialogue.fail("exited", {})
-        if reply.get("hung"):
-            self.result.seen["not_ready"] = {"state": "hung", **reply["hung"]}
-            self._dialogue.fail("hung", reply["hung"])
-        found = metrics.problems(samples, output_tokens=self._workload.output_tokens)
-        if found:
-            raise ArmFailed(LaunchOutcome.invalid, "; ".join(found))
-        self.result.measured_at = session.clock.now()
-        self.result.value = metrics.launch_value(samples, self._settings.metric)
+        Measuring(self._session, self._dialogue, self._workload, self._settings, self.result, self._guardrails).run()
         self.result.outcome = LaunchOutcome.measured
 
     # ---------------------------------------------------------------- the way back

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.controller.comparing import doubts_between, hold_guardrails, why_incomparable
 from orchestrator.controller.conclude import conclude_failure, conclude_measured
 from orchestrator.controller.launcher import values_of
 from orchestrator.core.launches import interleaved, is_look, next_arm
 from orchestrator.core.records import LaunchOutcome
 from orchestrator.core.stats import judge
-from orchestrator.serving.metrics import totals_differ
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,9 @@ def judge_treatment(
             counts = len(paired), len(results)
             conclusion = conclude_measured(hypothesis, judgement, launcher.playbook.measure, counts, results[-1], facts)
             evidence = (*conclusion.evidence, *([IN_FULL] if in_full else []))
-            return conclusion.model_copy(update={"evidence": evidence})
+            conclusion = conclusion.model_copy(update={"evidence": evidence})
+            known = launcher.baselines[context].current
+            return hold_guardrails(conclusion, launcher.playbook.guardrails, known, results)
         launcher.session.narrator.note(f"#{experiment.id} {hypothesis.id} ({context}): interim: {judgement.reason}")
 
 
@@ -110,14 +112,26 @@ def _failure(
         launcher.fail()
         treated = [name for names in treatment.changed_names.values() for name in names]
         return conclude_failure(hypothesis, result, facts, launcher.since_last_good(experiment, result, treated))
-    unequal = unequal_work(launcher, experiment.context, result)
-    if unequal is not None:
-        result.outcome, result.reason = LaunchOutcome.invalid, unequal
+    incomparable = compare(launcher, experiment.context, treatment, result)
+    if incomparable is not None:
+        result.outcome, result.reason = LaunchOutcome.invalid, incomparable
         return conclude_failure(hypothesis, result, facts)
     return None
 
 
-def unequal_work(launcher: Launcher, context: str, result: ArmResult) -> str | None:
-    """Why the launch cannot be compared with the baseline, or None."""
+def compare(launcher: Launcher, context: str, treatment: Treatment, result: ArmResult) -> str | None:
+    """Why the launch cannot be compared with the baseline, or None. Caveats are kept with the launch."""
     known = launcher.baselines[context].current
-    return totals_differ(known[-1].samples, result.samples) if known else None
+    if not known:
+        return None
+    playbook = launcher.playbook
+    doubts = doubts_between(
+        known[-1],
+        result,
+        treatment,
+        workload=launcher.workload(context),
+        measure=playbook.measure,
+        guardrails=playbook.guardrails,
+    )
+    result.caveats += [doubt.sentence for doubt in doubts if not doubt.blocks]
+    return why_incomparable(doubts)

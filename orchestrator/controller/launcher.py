@@ -282,6 +282,9 @@ class Launcher:
             measure=measure or self.playbook.measure,
             baseline_answers=answers if kind == "treatment" else (),
             baseline_capacity=baseline.capacity,
+            guardrails=self.playbook.guardrails,
+            gate=self.playbook.gate,
+            baseline_scores=[r.score for r in baseline.results if r.score is not None] if kind == "treatment" else (),
         )
         started = self.session.clock.monotonic()
         result = arm.run(adopted=adopted)

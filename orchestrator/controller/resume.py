@@ -19,6 +19,7 @@ from orchestrator.core.records import LaunchOutcome
 from orchestrator.errors import OrchestratorError
 from orchestrator.serving.configuration import baseline_configuration
 from orchestrator.serving.gate import Answers
+from orchestrator.serving.record import Record
 
 if TYPE_CHECKING:
     from orchestrator.controller.prepare import Prepared
@@ -279,5 +280,8 @@ def as_result(launch: LaunchRecord) -> ArmResult | None:
         answers=Answers(answers["first"], answers["second"]) if answers else None,
         ready_s=launch.ready_s,
         capacity=launch.facts.get("capacity_tokens"),
+        score=(launch.facts.get("score") or {}).get("value"),
+        record=Record.from_json(launch.facts["record"]) if launch.facts.get("record") else None,
+        resolved=launch.facts.get("resolved"),
         measured_at=datetime.fromisoformat(ended).timestamp(),
     )

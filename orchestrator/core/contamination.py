@@ -16,8 +16,12 @@ from orchestrator.core.records import Sample
 
 UNEQUAL_TOKENS = 0.01
 CACHE_HITS = 0.01
+CACHED_ALIKE = 2
+"""Tokens that every prompt of a model begins with: cached, and no sign of anything."""
 CLOCK_DIFFERENCE = 0.02
 CLIENT_BOUND = 0.10
+CLIENT_BUSY = 0.95
+SWEEPS_AGREE = 0.05
 CAP_HITS_POINTS = 5.0
 LEAST_ACCEPT_LENGTH = 1.05
 RETOKENISED_SHARE = 0.9
@@ -47,7 +51,12 @@ class ArmEvidence:
     cache_hits: float | None = None
     is_reuse_declared: bool = False
     first_cached_tokens: int | None = None
+    flushes_refused: int = 0
+    own_requests: int | None = None
     requests_served: int | None = None
+    allowed_error_rate: float = 0.0
+    sweeps: Sequence[float] = ()
+    client_load: float | None = None
     client: str | None = None
     client_tps: float | None = None
     server_tps: float | None = None
@@ -68,6 +77,7 @@ def doubts_of_arm(arm: ArmEvidence) -> list[Doubt]:
     checks = (
         no_valid_samples,
         failures,
+        unsettled,
         bimodal_outputs,
         early_ends,
         nominal_lengths,
@@ -115,7 +125,20 @@ def failures(arm: ArmEvidence) -> Doubt | None:
     causes = Counter(s.error or "failed" for s in failed)
     cause, count = causes.most_common(1)[0]
     done = len(arm.samples) - len(failed)
-    return Doubt("failures", f"{arm.name}: {done}/{len(arm.samples)} requests succeeded; {count} × {cause}")
+    said = f"{done}/{len(arm.samples)} requests succeeded; {count} × {cause}"
+    is_allowed = len(failed) / len(arm.samples) <= arm.allowed_error_rate
+    return Doubt("failures", f"{arm.name}: {said}", blocks=not is_allowed)
+
+
+def unsettled(arm: ArmEvidence) -> Doubt | None:
+    """Sweeps of the warm-up that never agreed: the launch's own noise, or something that still settles."""
+    if len(arm.sweeps) < 2:
+        return None
+    before, last = arm.sweeps[-2:]
+    if abs(last - before) <= SWEEPS_AGREE * max(before, last):
+        return None
+    said = f"{len(arm.sweeps)} sweeps of warm-up, and the last two still differ by {abs(last / before - 1):.0%}"
+    return Doubt("unsettled", f"{arm.name}: {said}", blocks=False)
 
 
 def bimodal_outputs(arm: ArmEvidence) -> Doubt | None:
@@ -161,28 +184,38 @@ def cache_hits(arm: ArmEvidence) -> Doubt | None:
         queries, hits = float(sum(s.prompt_tokens or 0 for s in arm.samples)), float(sum(c or 0 for c in cached))
     if arm.is_reuse_declared or not queries or hits / queries <= CACHE_HITS:
         return None
+    if hits <= CACHED_ALIKE * len(arm.samples):
+        return None
     said = f"{hits / queries:.0%} of prompt tokens came from the prefix cache ({hits:g} of {queries:g})"
     return Doubt("cache_hits", f"{arm.name}: {said}, in a workload that declares no reuse")
 
 
 def flush(arm: ArmEvidence) -> Doubt | None:
     """The first request after the flush shows whether there was one, whatever the command said."""
-    if not arm.first_cached_tokens or arm.is_reuse_declared:
+    if arm.is_reuse_declared:
         return None
-    return Doubt(
-        "flush", f"{arm.name}: the first request found {arm.first_cached_tokens} cached tokens after the flush"
-    )
+    if (arm.first_cached_tokens or 0) > CACHED_ALIKE:
+        said = f"the first request found {arm.first_cached_tokens} cached tokens after the flush"
+        return Doubt("flush", f"{arm.name}: {said}")
+    if arm.flushes_refused and arm.first_cached_tokens is None:
+        said = f"{arm.flushes_refused} flushes were refused, and the server does not tell what it had cached"
+        return Doubt("flush", f"{arm.name}: {said}", blocks=False)
+    return None
 
 
 def foreign_requests(arm: ArmEvidence) -> Doubt | None:
-    if arm.requests_served is None or arm.requests_served <= len(arm.samples):
+    ours = len(arm.samples) if arm.own_requests is None else arm.own_requests
+    if arm.requests_served is None or arm.requests_served <= ours:
         return None
-    foreign = arm.requests_served - len(arm.samples)
+    foreign = arm.requests_served - ours
     return Doubt("foreign_requests", f"{arm.name}: the server answered {foreign} requests that were not ours")
 
 
 def client_bound(arm: ArmEvidence) -> Doubt | None:
-    """The server says it made tokens faster, or slower, than the client saw them."""
+    """The server says it made tokens faster, or slower, than the client saw them; or the client had no time left."""
+    if arm.client_load is not None and arm.client_load >= CLIENT_BUSY:
+        said = f"the client filled {arm.client_load:.0%} of a core: what was measured may be the client"
+        return Doubt("client_bound", f"{arm.name}: {said}", blocks=False)
     if not arm.client_tps or not arm.server_tps:
         return None
     off = arm.client_tps / arm.server_tps - 1
@@ -259,7 +292,8 @@ def unequal_tokens(baseline: ArmEvidence, treatment: ArmEvidence) -> list[Doubt]
 def unequal_failures(baseline: ArmEvidence, treatment: ArmEvidence, *, is_latency: bool = False) -> Doubt | None:
     """A server that refuses work is not faster: an arm with more failures cannot win, least of all on latency."""
     rates = [sum(not s.ok for s in arm.samples) / max(1, len(arm.samples)) for arm in (baseline, treatment)]
-    if rates[0] == rates[1] and not (is_latency and rates[1] > 0):
+    allowed = min(baseline.allowed_error_rate, treatment.allowed_error_rate)
+    if max(rates) <= allowed or (rates[0] == rates[1] and not (is_latency and rates[1] > 0)):
         return None
     shown = ", ".join(
         f"{arm.name} {sum(s.ok for s in arm.samples)}/{len(arm.samples)}" for arm in (baseline, treatment)

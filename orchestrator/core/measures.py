@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -168,6 +169,9 @@ class Guard(Model):
 
 
 GuardOrNumber = Annotated[Guard, BeforeValidator(_guard, json_schema_input_type=float | str | Guard)]
+
+
+Guards = Mapping[Metric, Guard]
 
 
 class Accuracy(Model):

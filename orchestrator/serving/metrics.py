@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+_PROBED = frozenset({"output_tps", "ttft_ms", "itl_ms"})
+
 Sample = Mapping[str, Any]
 """As in docs/protocol.md; times in seconds."""
 
@@ -34,8 +36,12 @@ def sample_value(sample: Sample, metric: str) -> float | None:
 
 
 def within_cv(samples: Sequence[Sample], metric: str) -> float:
-    """Spread of the samples of one launch, as a fraction of their mean; 0.0 where there are fewer than two."""
-    values = [v for s in samples if s.get("ok") and (v := sample_value(s, metric)) is not None]
+    """Spread of the repetitions of one launch, as a fraction of their mean; 0.0 where there are fewer than two, as with
+    a client that sends one long stream of requests, and for metrics that no single repetition has."""
+    if metric not in _PROBED:
+        return 0.0
+    groups = _by_repetition([s for s in samples if s.get("ok")])
+    values = [v for group in groups if (v := launch_value(group, metric)) is not None]
     if len(values) < 2:
         return 0.0
     return stdev(values) / fmean(values)

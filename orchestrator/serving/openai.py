@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.serving.counters import COUNTERS_PATH
 from orchestrator.serving.environment import API_KEY_ENV
 from orchestrator.serving.http import post
 from orchestrator.serving.prompts import prompt_of
@@ -37,7 +38,10 @@ def decode_spec(target: Target, workload: Workload, measure: Measure, model: str
         "repetitions": measure.repetitions,
         "concurrency": workload.concurrency,
         "warmup": workload.warmup,
+        "warmup_most": workload.warmup_most if workload.warmup else 0,
+        "vary": "all" if workload.prompt is None and not workload.reuse else None,  # no way to flush is common to all
         "flush_path": None,
+        "counters_path": COUNTERS_PATH,
         "extra": {"model": model},
         "timeout_s": 600.0,
         "api_key_env": API_KEY_ENV,

@@ -19,6 +19,9 @@ GATE_PROMPTS = (
 )
 """Short greedy prompts whose answers are compared between baseline and treatment."""
 
+FOLLOW_PROMPTS = {GATE_PROMPTS[0]: "heron-2219-cobalt", GATE_PROMPTS[1]: "9"}
+"""Prompt → what an answer that follows it holds. Only what the baseline can do is asked of a treatment."""
+
 
 def prompt_of(tokens: int) -> str:
     """Prose of about `tokens` tokens, the same every time."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.serving.configuration import flag_words
+from orchestrator.serving.counters import COUNTERS_PATH
 from orchestrator.serving.environment import API_KEY_ENV
 from orchestrator.serving.http import post
 from orchestrator.serving.prompts import prompt_of, token_ids
@@ -56,7 +57,10 @@ class SglangEngine:
             "repetitions": measure.repetitions,
             "concurrency": workload.concurrency,
             "warmup": workload.warmup,
-            "flush_path": "/flush_cache",
+            "warmup_most": workload.warmup_most if workload.warmup else 0,
+            "vary": "streams" if workload.prompt is None and not workload.reuse else None,
+            "flush_path": None if workload.reuse else "/flush_cache",
+            "counters_path": COUNTERS_PATH,
             "extra": {},
             "timeout_s": 600.0,
             "api_key_env": API_KEY_ENV,
