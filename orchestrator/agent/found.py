@@ -102,6 +102,26 @@ def describe(port: int, serving: Serving, state_dir: str, start: Sequence[str], 
     }
 
 
+def describe_managed(port: int, serving: Optional[Serving], ways: Mapping[str, Any], boot: str) -> Dict[str, Any]:
+    """As `describe`, for what has a manager that stops and starts it: who serves is noted as far as it can be seen."""
+    pid = min(serving.listeners) if serving is not None else None
+    if serving is not None and isinstance(serving.chain, Chain):
+        pid = serving.chain.main
+    environ = (processes.read_environ(pid) if pid is not None else None) or {}
+    return {
+        "port": port,
+        "boot_id": boot,
+        "main": Identity(0, 0, boot),
+        "above": [],
+        "family": [],
+        "server": describe_server(pid) if pid is not None and environ else None,
+        "server_env": environ,
+        "top": None,
+        "check": list(ways["check"]),
+        "expect": str(ways["expect"]),
+    }
+
+
 def describe_server(pid: int) -> Dict[str, Any]:
     """By what one start of the server is held against another; pids, times and values of variables left out."""
     return {
@@ -223,9 +243,14 @@ class Back(NamedTuple):
 
 def compare(found: Mapping[str, Any], guard: Optional[Identity]) -> Back:
     """Whether what listens now is what was found, under a supervisor like the one it had, and nobody of ours."""
-    serving = look(int(found["port"]))
+    port = int(found["port"])
+    if found["server"] is None:  # it could not be looked at, and cannot now
+        if any(one.port == port for one in holders.read_listeners()):
+            return Back("same", "it runs, and somebody answers who cannot be looked at from here")
+        return Back("absent", f"nobody listens on port {port}")
+    serving = look(port)
     if serving is None:
-        return Back("absent", f"nobody listens on port {found['port']}")
+        return Back("absent", f"nobody listens on port {port}")
     if isinstance(serving.chain, Unclear):
         pid = min(serving.listeners)
         above: List[int] = []

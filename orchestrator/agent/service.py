@@ -33,15 +33,16 @@ Start = Callable[[], int]
 
 
 class Ways:
-    """How one service is ended and started. `start`: words instead of those found. `commands`: for what has a manager
-    of its own, the words that stop it and those that start it, each run to its end."""
+    """How one service is ended and started. `start`: words instead of those found. `commands`, for what has a manager
+    of its own: those that stop it, those that start it, and one that prints what is expected of it when it runs."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
-        commands = request.get("commands")
+        commands = request.get("commands") or {}
         self.kind = str(request["kind"])
         self.start = [str(word) for word in request.get("start") or ()]
-        self.stop_commands = [[str(w) for w in words] for words in commands["stop"]] if commands else []
-        self.start_commands = [[str(w) for w in words] for words in commands["start"]] if commands else []
+        self.stop_commands = [[str(word) for word in words] for words in commands.get("stop", ())]
+        self.start_commands = [[str(word) for word in words] for words in commands.get("start", ())]
+        self.commands = commands
 
 
 # -- stopping --------------------------------------------------------------------------------------------------------
@@ -55,12 +56,10 @@ def stop(tree: Tree, boot: str, request: Mapping[str, Any], start: Start) -> Dic
         if held["stage"] == "intent":
             _finish(tree, boot, held)
         return {"state": "stopped", "already": True, "pid": None}
-    port = int(request["port"])
-    serving = founds.look(port)
-    if serving is None:
+    port, ways = int(request["port"]), Ways(request)
+    description = _describe(port, ways, tree.state_dir, boot)
+    if description is None:
         return {"state": "absent", "already": False, "pid": None}
-    ways = Ways(request)
-    description = founds.describe(port, serving, tree.state_dir, ways.start, boot)
     founds.save(tree.state_dir, description)
     tree.note("SERVICE_INTENT", _record(ways, description, float(request["grace_s"])))
     try:
@@ -74,6 +73,18 @@ def stop(tree: Tree, boot: str, request: Mapping[str, Any], start: Start) -> Dic
     return {"state": "stopped", "already": False, "pid": description["main"].pid, "ended": ended}
 
 
+def _describe(port: int, ways: Ways, state_dir: str, boot: str) -> Optional[Dict[str, Any]]:
+    """None when nobody is there to be stopped."""
+    if not ways.commands:
+        serving = founds.look(port)
+        return founds.describe(port, serving, state_dir, ways.start, boot) if serving is not None else None
+    try:
+        serving = founds.look(port)
+    except AgentError:  # another user's, or in a container: its manager knows it all the same
+        serving = None
+    return founds.describe_managed(port, serving, ways.commands, boot)
+
+
 def _record(ways: Ways, description: Mapping[str, Any], grace_s: float) -> Dict[str, Any]:
     """What the journal says: identities and digests, no command line and no environment."""
     server = description["server"]
@@ -85,8 +96,8 @@ def _record(ways: Ways, description: Mapping[str, Any], grace_s: float) -> Dict[
         "main": description["main"],
         "above": description["above"],
         "family": description["family"],
-        "cmdline_sha256": founds.digest_of(server["cmdline"]),
-        "env_sha256": server["env_sha256"],
+        "cmdline_sha256": founds.digest_of(server["cmdline"]) if server is not None else None,
+        "env_sha256": server["env_sha256"] if server is not None else None,
         "stop": ways.stop_commands,
         "start": ways.start_commands,
     }
@@ -156,8 +167,8 @@ def _refuse_risen(port: int) -> None:
         pause.wait(_POLL_S)
 
 
-def _run(words: Sequence[str]) -> None:
-    """One command of a service manager, to its end. Raises `failed` with what it said."""
+def _run(words: Sequence[str]) -> str:
+    """One command of a service manager, to its end; what it printed. Raises `failed` with what it said."""
     try:
         done = subprocess.run(
             list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=COMMAND_S
@@ -168,6 +179,7 @@ def _run(words: Sequence[str]) -> None:
         said = done.stdout.decode("utf-8", "replace").strip()[-500:]
         facts = {"command": " ".join(words), "exit_code": str(done.returncode), "said": said}
         raise AgentError("failed", f"{' '.join(words)} ended with {done.returncode}: {said}", facts)
+    return done.stdout.decode("utf-8", "replace").strip()
 
 
 # -- giving back -----------------------------------------------------------------------------------------------------
@@ -188,7 +200,12 @@ def give_back(tree: Tree, boot: str, start: Start) -> List[str]:
         raise AgentError("dirty", "the description of what served is gone", facts, "start it by hand, then forget")
     did = []
     if held["stage"] == "intent":
-        _finish(tree, boot, held)
+        try:
+            _finish(tree, boot, held)
+        except AgentError as error:
+            if not held["start"]:
+                raise
+            did.append(f"it could not be stopped: {error.what}")  # its manager knows what to do about a start then
         did.append(f"finished the stop of what served on port {held['port']}")
     tree.note("SERVICE_START_INTENT", {"boot_id": boot, "at_s": processes.boottime_s()})
     if held["start"]:
@@ -223,8 +240,19 @@ def report(tree: Tree, guard: Optional[Identity]) -> Optional[Dict[str, Any]]:
     port = int(description["port"])
     if tree.open_service() is not None:
         return {"state": "stopped", "why": "it is stopped by us, and not given back yet", "pid": None, "port": port}
-    back = founds.compare(description, guard)
+    back = _compare(description, guard)
     return {"state": back.state, "why": back.why, "pid": back.pid, "port": port}
+
+
+def _compare(description: Mapping[str, Any], guard: Optional[Identity]) -> founds.Back:
+    if description.get("check"):
+        try:
+            said = _run(description["check"])
+        except AgentError as error:
+            return founds.Back("absent", error.what)
+        if said != description["expect"]:
+            return founds.Back("absent", f"its manager says {said}, and not {description['expect']}")
+    return founds.compare(description, guard)
 
 
 def await_back(
@@ -240,7 +268,7 @@ def await_back(
         return {"state": "absent", "why": "no service was stopped", "pid": None, "seconds": 0.0}
     began, pause = clock(), threading.Event()
     while True:
-        back = founds.compare(description, guard())
+        back = _compare(description, guard())
         is_there = back.state == "same" and is_well(int(description["port"]))
         if is_there or clock() - began > limit_s:
             break

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import Dirty, Unreachable
+from orchestrator.core.services import Absent, Decision, Refusal, containers, systemd
+from orchestrator.errors import Dirty, Refused, Unreachable
 
 if TYPE_CHECKING:
     from orchestrator.controller.session import HostSession
+    from orchestrator.core.model import Service
     from orchestrator.ledger import Ledger
 
 _STOP_S = 180.0
 _SLACK_S = 60.0
+_ASK_S = 90.0
 
 
 def hold_service(session: HostSession, ledger: Ledger, run_id: int | None = None) -> None:
@@ -22,6 +25,8 @@ def hold_service(session: HostSession, ledger: Ledger, run_id: int | None = None
     if service is None:
         return
     request = stop_request(session)
+    if request is None:
+        return
     session.narrator.phase(session.name, "service", service.sentence)
     start = session.clock.monotonic()
     intent = ledger.intend("service_stop", {"service": service.sentence}, host=session.name, run_id=run_id)
@@ -33,12 +38,34 @@ def hold_service(session: HostSession, ledger: Ledger, run_id: int | None = None
     session.narrator.phase_done(session.name, "service", session.clock.monotonic() - start, said)
 
 
-def stop_request(session: HostSession) -> dict[str, Any]:
-    """What the agent's `service_stop` takes."""
+def stop_request(session: HostSession) -> dict[str, Any] | None:
+    """What the agent's `service_stop` takes; None where nothing runs that could be stopped. Raises `Refused`."""
     target, service = session.target, session.target.service
     assert service is not None
-    start = list(service.process.start or ()) if service.process is not None else []
-    return {"kind": "process", "port": target.port, "grace_s": target.stop_grace, "start": start}
+    request: dict[str, Any] = {"port": target.port, "grace_s": target.stop_grace}
+    if service.process is not None:
+        return {**request, "kind": "process", "start": list(service.process.start or ())}
+    decision = _ask_manager(session, service)
+    if isinstance(decision, Refusal):
+        raise Refused(f"{session.name}: {decision.why}", hint=decision.hint)
+    if isinstance(decision, Absent):
+        session.narrator.note(f"{session.name}: {decision.why}; nothing is stopped, and nothing will be started")
+        return None
+    for remark in decision.remarks:
+        session.narrator.warn(f"{session.name}: {remark}")
+    commands = {"stop": decision.stop, "start": decision.start, "check": decision.check, "expect": decision.expect}
+    return {**request, "kind": "systemd" if service.systemd is not None else "container", "commands": commands}
+
+
+def _ask_manager(session: HostSession, service: Service) -> Decision:
+    if service.systemd is not None:
+        commands = systemd.look_commands(service.systemd, user=service.user)
+        replies = session.connection.call("run", {"commands": commands}, timeout_s=_ASK_S)
+        uid = int(session.hello["uid"])
+        return systemd.decide(replies.get("show"), service.systemd, user=service.user, uid=uid)
+    name = str(service.docker)
+    replies = session.connection.call("run", {"commands": containers.look_commands(name)}, timeout_s=_ASK_S)
+    return containers.decide(replies, name, grace_s=session.target.stop_grace)
 
 
 def give_service_back(session: HostSession) -> dict[str, Any] | None:
