@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from orchestrator.agent import processes
 from orchestrator.agent.processes import Grip, Identity, Table
@@ -50,10 +50,13 @@ class Ours(NamedTuple):
     spared: Set[int]  # agent and guard
 
 
-def find_ours(ours: Ours, table: Table, *, carriers: bool = True) -> Dict[Identity, processes.Stat]:
+def find_ours(
+    ours: Ours, table: Table, *, carriers: bool = True, strangers: Optional[Set[Tuple[int, int]]] = None
+) -> Dict[Identity, processes.Stat]:
     """Living processes of the launch. Adds them to `ours.seen`; a defunct one holds nothing and is left out.
 
-    `carriers`: also read every environment, which is most of the cost.
+    `carriers`: also read every environment, which is most of the cost. `strangers`: (pid, start) of those whose
+    environment was read within this look and is not ours; it grows, and is not read again.
     """
     launched = ours.launched
     roots = processes.below_guard(table, ours.guard)
@@ -62,8 +65,8 @@ def find_ours(ours: Ours, table: Table, *, carriers: bool = True) -> Dict[Identi
     if main is not None and _is_same(table, main):
         roots.add(main.pid)
     if carriers:
-        young = (pid for pid, stat in table.items() if stat.start_ticks >= launched.since_ticks)
-        roots |= {pid for pid in young if _carries(pid, launched)}
+        young = {(pid, stat.start_ticks) for pid, stat in table.items() if stat.start_ticks >= launched.since_ticks}
+        roots |= _carriers(young, launched, strangers if strangers is not None else set())
     found = _close(table, roots, _sessions(ours, table, roots), launched.since_ticks)
     found -= ours.spared | processes.ancestors(table, os.getpid()) | {1}
     result = {Identity(pid, table[pid].start_ticks, launched.boot_id): table[pid] for pid in found}
@@ -76,10 +79,21 @@ def _is_same(table: Table, identity: Identity) -> bool:
     return stat is not None and stat.start_ticks == identity.start_ticks
 
 
-def _carries(pid: int, launched: Launched) -> bool:
+def _carriers(young: Set[Tuple[int, int]], launched: Launched, strangers: Set[Tuple[int, int]]) -> Set[int]:
+    """Whose environment names this launch. One that is empty now may be of a program that is just being executed."""
+    found: Set[int] = set()
+    for one in young - strangers:
+        environ = processes.read_environ(one[0])
+        if environ and _carries(environ, launched):
+            found.add(one[0])
+        elif environ:
+            strangers.add(one)
+    return found
+
+
+def _carries(environ: Dict[str, str], launched: Launched) -> bool:
     """A launch id is only as unique as the controller made it: a carrier of another launch's TMPDIR is not ours."""
-    environ = processes.read_environ(pid)
-    if not environ or environ.get(processes.RUN_ID) != launched.launch_id:
+    if environ.get(processes.RUN_ID) != launched.launch_id:
         return False
     tmp = environ.get("TMPDIR", "")
     return tmp == launched.tmp or not os.path.basename(tmp).startswith(TMP_PREFIX)
@@ -135,11 +149,13 @@ def end_launch(
     """
     started = clock()
     before = set(ours.seen)
-    alive = find_ours(ours, processes.read_table())
+    strangers: Set[Tuple[int, int]] = set()
+    alive = find_ours(ours, processes.read_table(), strangers=strangers)
     before -= set(alive)
     if grace_s > 0 and alive:
         _ask_to_end(ours, clock() + grace_s, reap, clock)
-        alive = find_ours(ours, processes.read_table())
+        strangers.clear()  # one that was just being started has its own environment by now
+        alive = find_ours(ours, processes.read_table(), strangers=strangers)
     deadline = clock() + kill_s
     empty = 0
     while True:
@@ -149,7 +165,7 @@ def end_launch(
             break
         _kill(alive, min(deadline, clock() + 1.0), reap, clock)
         reap()
-        alive = find_ours(ours, processes.read_table())
+        alive = find_ours(ours, processes.read_table(), strangers=strangers)
     remaining = {identity.pid for identity in alive}
     ended = sorted({one.pid for one in ours.seen - before} - remaining)
     return Ended(ended, [alive[one] for one in sorted(alive)], clock() - started)

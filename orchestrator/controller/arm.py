@@ -335,6 +335,7 @@ class Arm:
         """Memory that does not come back takes the result away, and holds up whoever wants to launch next."""
         if self._idle is None:
             return
+        self._session.look_ahead()
         try:
             self._idle.result()
         except OrchestratorError as error:

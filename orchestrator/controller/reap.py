@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.reaping import Decision, Identity, Kind, Ours, Policy, Process, decide
-from orchestrator.errors import Dirty, Refused
+from orchestrator.errors import Dirty, Refused, Unreachable
 
 if TYPE_CHECKING:
     from orchestrator.controller.session import HostSession
@@ -19,6 +20,8 @@ KILL_S = 10.0
 MEMORY_DEADLINE_S = 60.0
 PROVED_S = 5.0
 """A proof that the memory is idle holds this long: the end of one arm serves the beginning of the next."""
+AHEAD_S = 1.0
+"""What was seen at the end of one launch serves the beginning of the next for so long."""
 TIME_WAIT_S = 75.0
 """The kernel keeps a closed connection's port for 60 s."""
 _ANYWHERE = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1", "::ffff:127.0.0.1"})  # noqa: S104 - compared, not bound
@@ -37,10 +40,36 @@ class Look:
 def look(session: HostSession, policy: Policy | None = None) -> Look:
     """`policy`: instead of the inventory's. Whatever is ours by the journal is there too, wherever it is."""
     policy = policy or policy_of(session)
+    return _judge(session, policy, session.connection.call("processes", _question(session, policy)))
+
+
+def _question(session: HostSession, policy: Policy) -> dict[str, Any]:
     named = [one.pid for one in policy.listed]
-    devices, port = list(session.host.gpu_devices), session.target.port
-    request = {"devices": devices, "port": port, "run_ids": [], "pids": named}
-    seen = session.connection.call("processes", request)
+    return {"devices": list(session.host.gpu_devices), "port": session.target.port, "run_ids": [], "pids": named}
+
+
+def look_ahead(session: HostSession) -> None:
+    """What the next launch wants to know first, asked while this end is being written down."""
+    with contextlib.suppress(Unreachable):  # whoever asks next meets the same loss, and reports it
+        answer = session.connection.submit("processes", _question(session, policy_of(session)))
+        session.ahead = session.clock.monotonic(), answer
+
+
+def _first_look(session: HostSession) -> Look:
+    """The look that was taken ahead, where it is fresh and found nothing to act on."""
+    asked_at, answer = session.ahead or (float("-inf"), None)
+    session.ahead = None
+    if answer is None or session.clock.monotonic() - asked_at > AHEAD_S:
+        return look(session)
+    wait([answer], AHEAD_S)
+    if not answer.done() or answer.exception() is not None:
+        return look(session)
+    ahead = _judge(session, policy_of(session), answer.result())
+    to_act_on = any(d.end for d in ahead.decisions) or _in_the_way(session, ahead.processes, ahead.decisions)
+    return look(session) if to_act_on else ahead
+
+
+def _judge(session: HostSession, policy: Policy, seen: Mapping[str, Any]) -> Look:
     processes = [Process.from_agent(p) for p in seen["processes"]]
     decisions = decide(processes, _ours(session, seen), policy)
     return Look(processes, decisions, seen.get("port") or {}, frozenset(seen.get("unreadable", ())))
@@ -49,7 +78,7 @@ def look(session: HostSession, policy: Policy | None = None) -> Look:
 def clear_host(session: HostSession) -> None:
     """End what may be ended, wait for port and memory. Raises `Refused` when somebody else holds the port or a GPU of
     ours."""
-    seen = look(session)
+    seen = _first_look(session)
     gone = end_allowed(session, seen.decisions)
     left = [p for p in seen.processes if p.pid not in gone]
     in_the_way = _in_the_way(session, left, seen.decisions)
@@ -155,7 +184,7 @@ def begin_idle_wait(session: HostSession) -> Future[None]:
     """`await_idle_memory` beside the files' way back: asking the driver takes longer than that does."""
     idle: Future[None] = Future()
 
-    def wait() -> None:
+    def await_it() -> None:
         try:
             await_idle_memory(session, Dirty)
         except BaseException as error:
@@ -163,7 +192,7 @@ def begin_idle_wait(session: HostSession) -> Future[None]:
         else:
             idle.set_result(None)
 
-    threading.Thread(target=wait, name="idle memory", daemon=True).start()
+    threading.Thread(target=await_it, name="idle memory", daemon=True).start()
     return idle
 
 

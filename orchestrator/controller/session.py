@@ -63,6 +63,7 @@ class HostSession:
         self._heartbeat: Heartbeat | None = None
         self.idle = idle if idle is not None else IdleMemory()
         self.idle_proved_at = float("-inf")
+        self.ahead: tuple[float, Future[dict[str, Any]]] | None = None  # a look at the processes, and when it was asked
         self._is_open = False
         self.has_snapshot = False
         self.holds_service = False  # whether what served before is stopped, and ours to give back
@@ -267,6 +268,12 @@ class HostSession:
         from orchestrator.controller.reap import clear_host
 
         clear_host(self)
+
+    def look_ahead(self) -> None:
+        """Ask now who is on our GPUs and port; the next `reap` takes the answer while it is fresh."""
+        from orchestrator.controller.reap import look_ahead
+
+        look_ahead(self)
 
     def begin_idle_wait(self) -> Future[None]:
         """Done when every GPU of the target is back at its recorded idle level, `Dirty` when that does not happen."""
