@@ -129,7 +129,7 @@ def todo_rank(
     because: Annotated[Optional[str], typer.Option("--because", help="Why: kept as a decision.")] = None,  # noqa: UP045
     before: Annotated[Optional[str], typer.Option("--before", metavar="ID", help="Just above this one.")] = None,  # noqa: UP045
     worth: Annotated[
-        float | None, typer.Option("--worth", help="Per cent an hour, instead of the reckoning.")
+        float | None, typer.Option("--worth", help="Gain × odds in per cent, instead of the reckoning.")
     ] = None,
     by_reckoning: Annotated[bool, typer.Option("--by-reckoning", help="Take back what was ranked by hand.")] = False,
     finding: OnFindings = [],  # noqa: B006

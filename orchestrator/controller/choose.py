@@ -104,8 +104,8 @@ def rank(
     members: Sequence[planning.Member] = (),
     cost_s: float | None = None,
 ) -> list[planning.Ranked]:
-    """Best first, dependencies before what waits for them, each with the reason for its place. `pins`: what a person
-    says a row is worth, in per cent an hour; `members`: what became of each row, from which the odds of its family
+    """Best first, dependencies before what waits for them, each with the reason for its place. `pins`: a row's gain
+    × odds by a person's word, in per cent; `members`: what became of each row, from which the odds of its family
     follow; `cost_s`: what an experiment takes."""
     known = pins or {}
     return planning.rank(

@@ -170,9 +170,10 @@ def _campaign_on(ledger: Ledger, host: str) -> str:
 
 def put_first(ledger: Ledger, campaign: str, hypothesis: str) -> str:
     """Pin the row above every other one, so that it is carried out before them."""
+    from orchestrator.controller.todo import first_of_all
+
     row = ledger.todo_row(campaign, hypothesis)
-    values = [value for r in ledger.todo(campaign) for value in (r.pin, r.rank) if value is not None]
-    ledger.pin(campaign, row.id, max(values, default=0.0) + 1.0, None)
+    ledger.pin(campaign, row.id, first_of_all(ledger, campaign), None)
     rank_again(ledger, campaign)
     return f"{row.id} is first of what is left of {campaign}"
 

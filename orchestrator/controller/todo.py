@@ -14,11 +14,11 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.core.model import Hypothesis
     from orchestrator.core.planning import ClosedFamily
-    from orchestrator.core.records import DecisionRecord, FindingRecord, InsightRecord, TodoRow
+    from orchestrator.core.records import DecisionRecord, InsightRecord, TodoRow
     from orchestrator.ledger import Ledger
 
 ABOVE = 0.01
-"""Per cent an hour by which a row that was put before another one is worth more."""
+"""Per cent by which a row that was put before another one is worth more."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ def rank_by_hand(
     before: str | None = None,
     finding_ids: Sequence[int] = (),
 ) -> tuple[TodoRow, DecisionRecord]:
-    """A row's worth by a person's word (per cent an hour), or just above another row, or above all. It stays until it
+    """A row's gain × odds by a person's word (per cent), or just above another row, or before all. It stays until it
     is taken back, and the decision says why."""
     known_row(ledger, campaign, hypothesis_id)
-    others = {r.id: r.score for r in todo.rank_rows(*_known(ledger, campaign)) if r.id != hypothesis_id}
     if before is not None:
         known_row(ledger, campaign, before)
-        worth = others.get(before, 0.0) + ABOVE
+        by_gain = todo.rank_rows(ledger.todo(campaign), ledger.findings(campaign))  # an hour each: gain × odds
+        worth = next(r.score for r in by_gain if r.id == before) + ABOVE
     elif worth is None:
-        worth = max(others.values(), default=0.0) + ABOVE
+        worth = first_of_all(ledger, campaign)
     with ledger.batch():
         decision = decide(ledger, campaign, f"{hypothesis_id} goes {_place(before, worth)}: {because}", finding_ids)
         ledger.pin(campaign, hypothesis_id, worth, decision.id)
@@ -98,12 +98,15 @@ def rank_by_hand(
         return ledger.todo_row(campaign, hypothesis_id), decision
 
 
-def _known(ledger: Ledger, campaign: str) -> tuple[list[TodoRow], list[FindingRecord], float | None]:
-    return ledger.todo(campaign), ledger.findings(campaign), ledger.mean_cost_s(campaign)
+def first_of_all(ledger: Ledger, campaign: str) -> float:
+    """A pin above every other one, and above all that is reckoned."""
+    return max([planning.FIRST, *(row.pin for row in ledger.todo(campaign) if row.pin is not None)]) + 1.0
 
 
 def _place(before: str | None, worth: float) -> str:
-    return f"before {before}" if before is not None else f"to a worth of {worth:.2f} % an hour"
+    if before is not None:
+        return f"before {before}"
+    return "before all others" if worth >= planning.FIRST else f"by a gain × odds of {worth:.2f} %"
 
 
 def rank_by_reckoning(ledger: Ledger, campaign: str, hypothesis_id: str, because: str) -> TodoRow:

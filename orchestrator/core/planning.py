@@ -18,6 +18,9 @@ from orchestrator.errors import PlaybookError, Problem, UsageError
 ASSUMED_GAIN = 0.01
 """Expected gain of a hypothesis that states none."""
 
+FIRST = 1000.0
+"""Per cent from which on a row that is ranked by hand goes before everything that is reckoned."""
+
 OPEN_VERDICTS = frozenset({Verdict.invalid, Verdict.aborted})
 """Ends that say nothing about the hypothesis: it stays due."""
 
@@ -37,7 +40,7 @@ class Candidate:
     odds: float = 0.5
     cost_s: float = 3600.0
     after: tuple[str, ...] = ()
-    pin: float | None = None  # a person's word on its worth, in per cent an hour: it counts instead of the reckoning
+    pin: float | None = None  # a person's word on gain × odds, in per cent: it counts instead of the reckoning
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,16 @@ def rank(candidates: Sequence[Candidate], *, decided: Collection[str] = ()) -> l
 
 
 def _score(candidate: Candidate) -> float:
-    return _reckoned(candidate) if candidate.pin is None else candidate.pin
+    return _reckoned(candidate) if candidate.pin is None else candidate.pin / _hours(candidate)
+
+
+def _hours(candidate: Candidate) -> float:
+    return max(candidate.cost_s, 1.0) / 3600
 
 
 def _reckoned(candidate: Candidate) -> float:
     gain = ASSUMED_GAIN if candidate.gain is None else candidate.gain
-    return gain * 100 * candidate.odds / (max(candidate.cost_s, 1.0) / 3600)
+    return gain * 100 * candidate.odds / _hours(candidate)
 
 
 def _rank_reason(candidate: Candidate, worth: float, waits_for: Sequence[str]) -> str:
@@ -123,7 +130,8 @@ def _rank_reason(candidate: Candidate, worth: float, waits_for: Sequence[str]) -
         f" = {_reckoned(candidate):.2f} % an hour"
     ]
     if candidate.pin is not None:
-        parts.insert(0, f"ranked by hand at {candidate.pin:.2f} % an hour")
+        first = "ranked by hand before all" if candidate.pin >= FIRST else f"ranked by hand as {candidate.pin:+.2f} %"
+        parts.insert(0, first)
     if worth > _score(candidate):
         parts.append(f"moved up: others worth {worth:.2f} % an hour wait for it")
     if waits_for:

@@ -304,7 +304,7 @@ class TodoRow(Model):
     expect: float | None = None
     rank: float | None = None
     reason: str = Field("", description="why it has this rank or status")
-    pin: float | None = Field(None, description="its worth by a person's word, in per cent an hour")
+    pin: float | None = Field(None, description="gain × odds by a person's word, in per cent")
     decision_id: int | None = Field(None, description="the decision that says why it was ranked by hand")
     hypothesis: Facts
     added_at: Timestamp

@@ -227,8 +227,8 @@ class Todo(Campaigns):
         return self._set_todo(campaign, hypothesis_id, {"rank": rank, "reason": reason})
 
     def pin(self, campaign: str, hypothesis_id: str, worth: float | None, decision_id: int | None) -> TodoRow:
-        """A person's word on what a row is worth (per cent an hour), and the decision that says why; None takes it
-        back. The next ranking keeps it."""
+        """A person's word on a row's gain × odds (per cent; from `planning.FIRST` on it goes before all), and the
+        decision that says why; None takes it back. The next ranking keeps it."""
         return self._set_todo(campaign, hypothesis_id, {"pin": worth, "decision_id": decision_id})
 
     def set_status(self, campaign: str, hypothesis_id: str, status: TodoStatus, reason: str = "") -> TodoRow:

@@ -43,8 +43,13 @@ By hand: ask A. before Friday.
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with open_ledger(tmp_path / "state", clock=Clock()) as ledger:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
+    with open_ledger(tmp_path / "state", clock=clock) as ledger:
         yield ledger
 
 
@@ -162,18 +167,24 @@ def test_rows_that_were_never_in_a_plan_come_back_from_one(tmp_path: Path, rows:
             assert ledger.todo_row("camp", row.id).as_hypothesis().changes == row.changes  # type: ignore[attr-defined]
 
 
-def test_ranking_by_hand_asks_for_a_decision_and_holds(story: Story) -> None:
+def test_ranking_by_hand_asks_for_a_decision_and_holds(story: Story, clock: Clock) -> None:
     """The row goes first, the decision says why and by whom, later rankings keep it until it is taken back."""
     ledger = story.ledger
     row, decision = todo.rank_by_hand(ledger, "camp", "tree", "the vendor says so", finding_ids=[])
     assert [r.id for r in ledger.todo("camp")] == ["tree", "fewer-channels"]
     assert row.decision_id == decision.id and "the vendor says so" in decision.text and "@" in decision.author
     assert row.reason.startswith("ranked by hand")
-    todo.rerank(ledger, "camp")
-    assert ledger.todo("camp")[0].id == "tree"
-    assert todo.rank_by_hand(ledger, "camp", "fewer-channels", "first", before="tree")[0].rank == pytest.approx(
-        (row.rank or 0) + todo.ABOVE
-    )
+    for seconds in (3, 100_000):  # what an experiment costs changes all scores, and not who is first
+        experiment = story.begin(None)
+        arm = ledger.start_arm(experiment.id, "treatment", changes=[])
+        clock.skip(seconds)
+        ledger.end_arm(arm.id)
+        ledger.end_experiment(experiment.id, "done", None)
+        todo.rerank(ledger, "camp")
+        assert ledger.todo("camp")[0].id == "tree"
+    before, _ = todo.rank_by_hand(ledger, "camp", "fewer-channels", "first", before="tree")
+    assert before.pin == pytest.approx((row.pin or 0) + todo.ABOVE)
+    assert [r.id for r in ledger.todo("camp")] == ["fewer-channels", "tree"]
     assert todo.rank_by_reckoning(ledger, "camp", "tree", "no news").pin is None
     assert [e.phase for e in ledger.events() if e.data.get("who")] == ["decision"] * 3
 
