@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from orchestrator.cli import diagnostics, options, output
-from orchestrator.errors import Interrupted
+from orchestrator.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.controller.plan import Plan, PlannedTrial
@@ -29,7 +30,10 @@ def add(app: typer.Typer) -> None:
 
 
 def run(
-    playbook: PlaybookPath,
+    playbook: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(metavar="PLAYBOOK", help="Playbook file; not needed with --attach.", show_default=False),
+    ] = None,
     only: Annotated[list[str], typer.Option("--only", metavar="ID", help="These hypotheses, also again.")] = [],  # noqa: B006
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run that was cut off.")] = False,
     baseline_only: Annotated[bool, typer.Option("--baseline-only", help="Measure the baseline, nothing else.")] = False,
@@ -40,6 +44,10 @@ def run(
         Optional[str],  # noqa: UP045
         typer.Option("--until", metavar="TIME", help="Give the host back by then: 18:00, or 2026-03-01T18:00."),
     ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave the run in the background.")] = False,
+    attach: Annotated[
+        bool, typer.Option("--attach", help="Tell what the run that lives does; Ctrl-C leaves it.")
+    ] = False,
     host: options.HostName = None,
     hosts: options.Hosts = None,
     state: options.State = None,
@@ -50,9 +58,17 @@ def run(
 
     Example: orchestrator run playbooks/eagle-fast-verify.yaml --hosts hosts.yaml --state state
     """
-    from orchestrator.controller.run import RunRequest
+    from orchestrator.cli import background
 
     config = options.settings(state, hosts)
+    if attach:
+        return background.attach(config.state.value, host)
+    if playbook is None:
+        raise UsageError("which playbook?", hint="orchestrator run PLAYBOOK; orchestrator run --help")
+    if detach:
+        return background.detach([word for word in sys.argv[1:] if word != "--detach"], config.state.value)
+    from orchestrator.controller.run import RunRequest
+
     request = RunRequest(
         playbook,
         config.state.value,

@@ -90,7 +90,8 @@ class Dashboard(App[None]):
     #left, #right { width: 100%; height: 1fr; }
     #body { layout: vertical; height: 1fr; }
     #body.wide { layout: horizontal; }
-    #body.wide #left, #body.wide #right { width: 1fr; }
+    #body.wide #left { width: 5fr; }
+    #body.wide #right { width: 6fr; }
     #body.wide #right { margin-left: 1; }
     #body #left { height: 2fr; }
     #body #right { height: 4fr; }

@@ -26,7 +26,7 @@ COMMANDS = (
     Column("time", 1), Column("host", 3), Column("act"), Column("exp", 4, "right"), Column("outcome", 2),
     Column("took", 5, "right"), Column("what", 1, most=400, is_flexible=True),
 )  # fmt: skip
-FOREST_WIDTH = 17
+FOREST_WIDTH = 15
 
 
 def findings_columns(scale: float) -> tuple[Column, ...]:
@@ -47,7 +47,7 @@ def findings_lines(findings: Sequence[FindingRecord]) -> tuple[tuple[Column, ...
             str(f.id),
             (
                 f"#{f.experiment_id}", clean(f.hypothesis_id or "baseline"), clean(f.context),
-                f.verdict.value + (" (reopened)" if f.reopened_at else ""), percent(f.effect), interval(f.low, f.high),
+                f.verdict.value + (" (reopened)" if f.reopened_at else ""), percent(f.effect), _interval(f.low, f.high),
                 forest(f.low, f.effect, f.high, scale, FOREST_WIDTH), clean(f.cause or f.summary),
             ),
             f.verdict.value,
@@ -55,6 +55,11 @@ def findings_lines(findings: Sequence[FindingRecord]) -> tuple[tuple[Column, ...
         for f in findings
     ]  # fmt: skip
     return findings_columns(scale), lines
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """In per cent, as the effect beside it."""
+    return interval(low, high).removesuffix(" %")
 
 
 def todo_lines(todo: Sequence[TodoRow]) -> list[Line]:
@@ -138,10 +143,11 @@ def hosts_text(lines: Sequence[HostLine], now: float, width: int, most: int) -> 
     shown = lines[:most] if len(lines) <= most else lines[: most - 1]
     text = Text("\n").join(host_text(line, now, width) for line in shown)
     if len(lines) > len(shown):
-        rest: dict[str, int] = {}
+        rest: dict[str, list[str]] = {}
         for line in lines[len(shown) :]:
-            rest[line.word] = rest.get(line.word, 0) + 1
-        text.append("\n   and " + ", ".join(f"{n} {word}" for word, n in rest.items()) + " (h shows all)", "dim")
+            rest.setdefault(line.word, []).append(clean(line.name))
+        words = "; ".join(f"{len(names)} {word}: {', '.join(names)}" for word, names in rest.items())
+        text.append("\n" + fit(f"   and {words}", width - 4) + " (h)", "not bold")
     return text
 
 
@@ -159,7 +165,7 @@ def now_text(now: Now | None, live: Mapping[str, Any], at: float, width: int) ->
     second = (
         f"   {paused}phase {clean(phase)} {duration(at - since)}{clean(server)} · "
         f"{duration(at - now.since)} so far, {_rest(now.experiment_left_s(at))} · "
-        f"{now.left} to go, {_rest(now.campaign_left_s(at))}"
+        f"{now.left} to go{_whole(now.campaign_left_s(at))}"
     )
     text = Text(first + "\n", style="bold", no_wrap=True)
     text.append(fit(second, width), "not bold")
@@ -170,6 +176,10 @@ def _rest(seconds: float | None) -> str:
     if seconds is None:
         return "end not known yet"
     return f"{duration(seconds)} left" if seconds > 0 else "longer than usual"
+
+
+def _whole(seconds: float | None) -> str:
+    return "" if seconds is None else f", {duration(seconds)}"
 
 
 def gpu_text(memory: Mapping[str, tuple[int, int | None]], width: int) -> Text:
