@@ -1,4 +1,4 @@
-"""What each category means and what usually helps; a signature knows it better. `docs/diagnosis.md` shows this table."""
+"""What each category means and what usually helps; signatures know it better. `docs/diagnosis.md` shows this table."""
 
 from __future__ import annotations
 
