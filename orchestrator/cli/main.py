@@ -22,7 +22,20 @@ def _group(text: str) -> typer.Typer:
 
 def build_app() -> typer.Typer:
     """All commands. The order here is the order of `--help`."""
-    from orchestrator.cli import decisions, diagnose, findings, host, lab, ledger, playbook, run, settings, todo, tui
+    from orchestrator.cli import (
+        audit,
+        decisions,
+        diagnose,
+        findings,
+        host,
+        lab,
+        ledger,
+        playbook,
+        run,
+        settings,
+        todo,
+        tui,
+    )
 
     app = typer.Typer(
         help="Tunes LLM inference servers on real hosts: one change at a time, every revert proved byte for byte.",
@@ -31,6 +44,7 @@ def build_app() -> typer.Typer:
     )
     lab.add_demo(app)
     run.add(app)
+    audit.add(app)
     tui.add(app)
     playbook.add(app)
     diagnose.add(app)

@@ -45,10 +45,11 @@ class CampaignRun:
             self.launcher.session.interrupts.check()
             self.judge(trial)
 
-    def measure_baselines(self) -> None:
-        """Only the known-good configuration, in every context."""
+    def measure_baselines(self, launches: int = 1) -> None:
+        """Only the known-good configuration, so many times in a row in every context."""
         for context in self.launcher.playbook.contexts:
-            self.launcher.measure_baseline(context)
+            for _ in range(launches):
+                self.launcher.measure_baseline(context)
 
     def judge(self, trial: Trial, *, in_full: bool = False) -> FindingRecord:
         """One experiment, from the baseline to the finding."""

@@ -46,6 +46,7 @@ class RunRequest:
     keep_best: bool = False
     until: str | None = None
     finish_only: bool = False
+    baseline_launches: int = 1
 
 
 @dataclass
@@ -228,7 +229,7 @@ def _take_course(
             if opened.adoptable is not None:  # the files are as found again, and can be planned against
                 make_ready(session)
         if request.baseline_only:
-            campaign.measure_baselines()
+            campaign.measure_baselines(request.baseline_launches)
         elif request.finish_only:
             course.finish()
         else:
