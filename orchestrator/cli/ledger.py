@@ -22,6 +22,7 @@ Out = Annotated[Optional[Path], typer.Option("--out", help="File to write; stdou
 
 def add(group: typer.Typer) -> None:
     group.command("export")(ledger_export)
+    group.command("schema")(ledger_schema)
     group.command("trail")(ledger_trail)
     group.command("check")(ledger_check)
     group.command("backup")(ledger_backup)
@@ -45,6 +46,18 @@ def ledger_export(
     with open_records(options.settings(state).state.value) as ledger, _opened(out) as file:
         name = only_campaign(ledger, campaign)
         export_ledger(ledger, name, "json" if as_json else form, file, rows=rows, only=only)
+    return 0
+
+
+def ledger_schema(as_json: options.Json = False) -> int:
+    """Print the JSON Schema of an export: of the object that is json, and under `line` of a line of jsonl.
+
+    Example: orchestrator ledger schema > ledger-export.schema.json
+    """
+    from orchestrator.report.schema import schema
+
+    del as_json  # it is one anyway
+    output.emit_json(schema())
     return 0
 
 
