@@ -198,11 +198,18 @@ def run_client(
 
 
 def _doubts_of_totals(record: Record, allowed_error_rate: float) -> list[Doubt]:
-    """Of a client that lists no requests: its totals are all there is."""
-    if not record.requests or record.failed / record.requests <= allowed_error_rate:
-        return []
-    done = record.requests - record.failed
-    return [Doubt("failures", f"this launch: {done}/{record.requests} requests succeeded, says {record.client}")]
+    """Of a client that lists no requests: its totals are all there is, and nobody knows what it sends to warm up."""
+    doubts = []
+    if record.requests and record.failed / record.requests > allowed_error_rate:
+        done = record.requests - record.failed
+        doubts.append(
+            Doubt("failures", f"this launch: {done}/{record.requests} requests succeeded, says {record.client}")
+        )
+    more = (record.requests_served or 0) - record.requests
+    if record.requests and more > 0:
+        said = f"this launch: the server answered {more} requests beyond the client's {record.requests}"
+        doubts.append(Doubt("foreign_requests", f"{said}: its warm-up, or somebody else's", blocks=False))
+    return doubts
 
 
 @cache

@@ -46,7 +46,7 @@ def evidence_of(
         first_cached_tokens=first.cached_tokens if first is not None and record.flushes else None,
         flushes_refused=sum(not is_ok for is_ok in record.flushes),
         own_requests=record.own_requests or None,
-        requests_served=record.requests_served,
+        requests_served=None if record.tool == "command" else record.requests_served,
         client=record.client,
         dataset=record.dataset,
         retokenised_output_tokens=record.retokenised_output_tokens,
