@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
+from orchestrator.controller.agenda import SEARCH
 from orchestrator.controller.judging import IN_FULL
+from orchestrator.controller.members import members_of
 from orchestrator.core.combination import Measured, Step, Win, interaction, next_across, next_step
+from orchestrator.core.model import ArgsChange, EnvChange, PatchChange, SitecustomizeChange
 from orchestrator.core.records import FindingRecord, Verdict
 from orchestrator.errors import PatchConflict
 from orchestrator.report.best import is_screened, latest
@@ -74,12 +78,24 @@ class Finishing:
             if f.verdict is Verdict.improved and f.hypothesis_id in hypotheses and f.reopened_at is None
             and not self._is_combined(f.hypothesis_id)
         ]  # fmt: skip
+        wins = self._without_lesser_points(wins)
         measured = [
             Measured(frozenset(hypotheses[f.hypothesis_id].after), f.verdict, f.effect)
             for f in findings
             if f.hypothesis_id in hypotheses and self._is_combined(f.hypothesis_id)
         ]
-        return next_step(wins, measured, tie=self._playbook.measure.min_effect, conflicts=self._conflicts)
+        return next_step(
+            wins,
+            measured,
+            tie=self._playbook.measure.min_effect,
+            conflicts=self._conflicts | contradictions([hypotheses[win.id] for win in wins]),
+        )
+
+    def _without_lesser_points(self, wins: list[Win]) -> list[Win]:
+        """Of a search only the best point is a win worth measuring again."""
+        found = {r.id for r in self._ledger.todo(self._playbook.campaign) if r.parent == SEARCH}
+        best = max((win for win in wins if win.id in found), key=lambda win: win.gain, default=None)
+        return [win for win in wins if win.id not in found or win is best]
 
     # ---------------------------------------------------------------- measuring
 
@@ -195,13 +211,34 @@ class Finishing:
         self._campaign.launcher.session.narrator.note(text)
 
 
+def contradictions(hypotheses: Sequence[Hypothesis]) -> set[frozenset[str]]:
+    """Pairs that set one variable or flag to different values: they cannot be applied together. Pure."""
+    settings = {h.id: _settings(h) for h in hypotheses}
+    return {
+        frozenset({a, b})
+        for a, b in combinations(settings, 2)
+        if any(settings[a][key] != settings[b][key] for key in settings[a].keys() & settings[b].keys())
+    }
+
+
+def _settings(hypothesis: Hypothesis) -> dict[tuple[str, str], object]:
+    """(kind, name) → value of everything that is set. A variable is one, whoever sets it."""
+    told: dict[tuple[str, str], object] = {}
+    for change in hypothesis.changes:
+        if isinstance(change, EnvChange):
+            told |= {("env", name): value for name, value in change.env.items()}
+        elif isinstance(change, SitecustomizeChange):
+            told |= {("env", name): value for name, value in change.sitecustomize.env.items()}
+        elif isinstance(change, ArgsChange):
+            told |= {("args", name): value for name, value in change.args.items()}
+    return told
+
+
 def lines_of(hypothesis: Hypothesis, texts: Mapping[str, bytes]) -> int:
     """The size of a change: added and removed lines of patches, lines of files, variables and flags. Pure."""
-    from orchestrator.controller.members import members_of
-
     size = 0
     for change in hypothesis.changes:
-        files = change.patch.files if hasattr(change, "patch") else ()
+        files = change.patch.files if isinstance(change, PatchChange) else ()
         size += sum(line[:1] in (b"+", b"-") and line[:3] not in (b"+++", b"---")
                     for file in files for line in texts[file].splitlines())  # fmt: skip
     return size + sum(1 for member in members_of(hypothesis.changes, texts) if not member.file)

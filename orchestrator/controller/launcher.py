@@ -12,7 +12,7 @@ from orchestrator.controller.resume import DRIFT, Past
 from orchestrator.controller.treatment import Treatment, untouched
 from orchestrator.core.diagnosis import may_pass
 from orchestrator.core.lifecycle import ArmStep
-from orchestrator.core.noise import Drift, Noise, detect_drift, learn_noise
+from orchestrator.core.noise import STORED_DF, Drift, Noise, detect_drift, learn_noise
 from orchestrator.core.records import LaunchOutcome, Verdict
 from orchestrator.core.stats import LaunchValue
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
@@ -225,7 +225,8 @@ class Launcher:
 
     def _drift(self, context: str, before: Sequence[float]) -> Drift:
         now = [v.value for v in self.baselines[context].values()][len(before) :]
-        return detect_drift(before, now, stored=self.stored_noise(context), stated_cv=self.prior_cv(context))
+        noise = self.stored_noise(context) or Noise(self.prior_cv(context), STORED_DF)
+        return detect_drift(before, now, stored=noise)
 
     def prior_cv(self, context: str, results: Sequence[ArmResult] = ()) -> float:
         """The stated noise between launches, or that within one launch where it is larger."""
