@@ -68,7 +68,8 @@ class Guard:
         """Until told to leave, or the lease is over and everything undone."""
         while not self._leaving:
             try:
-                left_s = self._lease_left_s()
+                # Once the tree is ours, the lease that runs is our own: what failed is tried again at once.
+                left_s = self._lease_left_s() if self._tree is None else 0.0
                 if left_s <= 0 and self._expire():
                     break
                 self._wait(min(left_s if left_s > 0 else _RETRY_S, _LOOK_S))
@@ -274,7 +275,10 @@ class Guard:
 
     def _give_back(self, tree: Tree) -> None:
         self._tree = None
-        tree.give_back()
+        try:
+            tree.give_back()
+        finally:
+            tree.leave()  # on a broken disk the lease stays as it was written; nobody waits for a lock of ours
 
     def _end_agent(self) -> None:
         """A hung or stopped agent still holds the lock."""

@@ -30,6 +30,7 @@ from tests.faults import (
     power,
     servers,
     simulator,
+    states,
     table,
 )
 from tests.faults.table import Case, Row
@@ -45,6 +46,7 @@ class Harness:
     def __init__(self, work: Path, share: float, only: str, stop_at: int = 0) -> None:
         self.work, self.share, self.only, self.stop_at = work, share, only, stop_at
         self._points: list[Point] | None = None
+        self._guards: list[list[Point]] = []
 
     @property
     def points(self) -> list[Point]:
@@ -67,9 +69,17 @@ class Harness:
         yield "1 calls killed", lambda: self.row("1 calls killed", lambda: calls.kill_cases(self.points))
         yield "1 calls failing", lambda: self.row("1 calls failing", lambda: calls.error_cases(self.points))
         yield "1 short writes", lambda: self.row("1 short writes", lambda: calls.short_write_cases(26))
+        yield "1 lasting states", lambda: self.row("1 lasting states", self._states)
         yield "2 frames", lambda: self.row("2 frames", frames.frame_cases)
         yield "3 controller", lambda: self.row("3 controller", self._controller)
-        yield "4 guard", lambda: self.row("4 guard", self._guard)
+        yield (
+            "4 guard",
+            lambda: self.row("4 guard", lambda: [*guards.guard_cases(*self._guard()), *guards.freeze_cases()]),
+        )
+        yield (
+            "4 guard's calls failing",
+            lambda: self.row("4 guard's calls failing", lambda: guards.error_cases(*self._guard())),
+        )
         yield "4 agent stopped", lambda: self.row("4 agent stopped", lambda: guards.stop_cases(self.points))
         yield "4 silence", lambda: self.row("4 silence", guards.silence_cases)
         yield "5 third parties", lambda: self.row("5 third parties", self._third_parties)
@@ -91,13 +101,22 @@ class Harness:
         table.clean_up(self.work / "count.")
         return controllers.controller_cases(points, 120)
 
-    def _guard(self) -> list[Case]:
-        traced: list[list[Point]] = []
-        for number, expiring in enumerate((False, True)):
-            base = self.work / f"guard{number}."
-            traced.append(guards.trace_guard(base, expiring=expiring))
+    def _guard(self) -> list[list[Point]]:
+        """Its calls while it serves, and while it undoes."""
+        if not self._guards:
+            for number, expiring in enumerate((False, True)):
+                base = self.work / f"guard{number}."
+                self._guards.append(guards.trace_guard(base, expiring=expiring))
+                table.clean_up(base)
+        return self._guards
+
+    def _states(self) -> list[Case]:
+        points = {}
+        for kind in states.PARTS:
+            base = self.work / f"{kind.__name__}."
+            points[kind] = states.trace_part(base, kind)
             table.clean_up(base)
-        return [*guards.guard_cases(traced[0], traced[1]), *guards.freeze_cases()]
+        return states.state_cases(points)
 
     def _third_parties(self) -> list[Case]:
         return [

@@ -23,6 +23,9 @@ from tests.faults.tracing import Fault, Point, Tracer, has_struck, parse_points,
 
 IMPATIENT = "from orchestrator.agent import guardlink as _g; _g.REPLY_S = 1.0"
 """A guard that does not answer for a second is given up: else each stopped guard costs ten."""
+RESTLESS = IMPATIENT + "\nfrom orchestrator.agent import guard as _gd; _gd._RETRY_S, _gd._TRIES = 0.05, 6"
+"""A guard whose disk fails tries again thirty times, with pauses of two seconds; here six times, without."""
+ERRORS = ("ENOSPC", "EIO")
 SHORT_S = 0.3
 STATES = ("open", "snapshot", "apply", "launch", "stop", "revert")
 _UNDONE_S = 30.0
@@ -97,7 +100,7 @@ def _expire(scene: Scene, agent: Agent) -> str:
 
 
 def _begin(scene: Scene, *, launched: bool) -> tuple[Agent, int]:
-    agent = Agent(scene.base, shim=IMPATIENT)
+    agent = Agent(scene.base, shim=RESTLESS)
     story = Story(scene, agent)
     story.open()
     story.snapshot()
@@ -373,13 +376,20 @@ def silence_cases() -> list[Case]:
     ]
 
 
-def guard_cases(serving: list[Point], expiring: list[Point], errors: tuple[str, ...] = ()) -> list[Case]:
+def guard_cases(serving: list[Point], expiring: list[Point]) -> list[Case]:
     cases = []
     for what in ("KILL", "STOP"):
         cases += [_case("serving", strike_serving, Fault(point, what)) for point in serving]
         cases += [_case("undoing", strike_expiring, Fault(point, what)) for point in expiring]
-    files = [point for point in expiring if point.is_file]
-    cases += [_case("undoing", strike_expiring, Fault(point, error)) for error in errors for point in files]
+    return cases
+
+
+def error_cases(serving: list[Point], expiring: list[Point]) -> list[Case]:
+    """Each of its calls on a file fails, once and from there on."""
+    cases = []
+    for error, stays in ((error, stays) for error in ERRORS for stays in (False, True)):
+        cases += [_case("serving", strike_serving, Fault(p, error, stays)) for p in serving if p.is_file]
+        cases += [_case("undoing", strike_expiring, Fault(p, error, stays)) for p in expiring if p.is_file]
     return cases
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from tests.faults.examining import Verdict, temporary_of
 from tests.faults.scenery import Scene
 
 WORKERS = 2
+PROGRESS_S = 20.0
 
 
 class NotReached(Exception):
@@ -82,6 +84,7 @@ def carry_out(layer: str, cases: Sequence[Case], work: Path, *, workers: int = W
     started = time.monotonic()
     folder = work / layer.replace(" ", "-")
     folder.mkdir(parents=True)
+    progress = Progress(layer, len(cases))
 
     def one(numbered: tuple[int, Case]) -> None:
         number, case = numbered
@@ -103,12 +106,31 @@ def carry_out(layer: str, cases: Sequence[Case], work: Path, *, workers: int = W
             row.count(case, Verdict(stuck=[traceback.format_exc(limit=-4)]))
         finally:
             clean_up(base)
+            progress.tell(row)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(one, enumerate(cases)))
     shutil.rmtree(folder)
     row.seconds = time.monotonic() - started
     return row
+
+
+@dataclass
+class Progress:
+    """A line now and then on standard error: a layer takes minutes."""
+
+    layer: str
+    total: int
+    told_s: float = field(default_factory=time.monotonic)
+
+    def tell(self, row: Row) -> None:
+        now_s = time.monotonic()
+        if now_s - self.told_s < PROGRESS_S:
+            return
+        self.told_s = now_s
+        done = row.points + len(row.not_reached)
+        said = f"{self.layer}: {done} of {self.total}, {len(row.failures)} failures"
+        print(said, file=sys.stderr, flush=True)
 
 
 def clean_up(base: Path) -> None:

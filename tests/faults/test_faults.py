@@ -20,6 +20,7 @@ from tests.faults import (
     power,
     servers,
     simulator,
+    states,
     table,
 )
 from tests.faults.examining import Verdict, imports_old_code, recover
@@ -94,6 +95,28 @@ def test_a_guard_that_is_killed_or_stopped_at_any_call_leaves_a_host_that_recove
     expiring = guards.trace_guard(base, expiring=True)
     table.clean_up(base)
     prove(draw(guards.guard_cases([], expiring), 8), tmp_path)
+
+
+@traced
+def test_a_guard_whose_disk_fails_tries_again_at_once(tmp_path: Path) -> None:
+    """Its first record once the tree is its own; then every call of the kind, and all of them for ever."""
+    base = tmp_path / "trace."
+    expiring = guards.trace_guard(base, expiring=True)
+    table.clean_up(base)
+    cases = guards.error_cases([], [point for point in expiring if point.is_file])
+    first = [case for case in cases if "EIO at pwrite64#3 " in case.label]
+    assert len(first) == 1
+    prove([*first, *draw(cases, 4)], tmp_path)
+
+
+@traced
+@pytest.mark.parametrize("kind", states.PARTS, ids=lambda kind: kind.__name__.lower())
+def test_what_outlasts_a_transaction_is_recovered(kind: type[states.Part], tmp_path: Path) -> None:
+    """Killed while a change is kept or taken back, while the tree is copied, while ports and GPUs are claimed."""
+    base = tmp_path / "trace."
+    points = states.trace_part(base, kind)
+    table.clean_up(base)
+    prove(draw(states.state_cases({kind: points}), 6), tmp_path)
 
 
 @pytest.mark.parametrize("goes_on", ["before", "after"])
