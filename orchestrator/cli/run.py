@@ -247,6 +247,10 @@ def _show_plan(drawn: Plan, *, with_diff: bool) -> None:
     output.emit(f"campaign {drawn.campaign} on {drawn.host} ({drawn.route}), tree {drawn.source}")
     for number, trial in enumerate(drawn.trials, start=1):
         _show_trial(number, trial, with_diff=with_diff)
+    if drawn.bottleneck is not None:
+        output.emit(f"one pass: {drawn.bottleneck}")
+    if drawn.goal:
+        output.emit(f"goal: {'; '.join(drawn.goal)}")
     for sentence in drawn.advice:
         output.emit(f"note: {sentence}")
     if drawn.held_back:
@@ -261,6 +265,8 @@ def _show_trial(number: int, trial: PlannedTrial, *, with_diff: bool) -> None:
         output.emit(f"     not applicable: {trial.why_not}")
         return
     output.emit(f"     changes {', '.join(trial.kinds)}")
+    if trial.at_most is not None:
+        output.emit(f"     {trial.at_most}")
     for line in trial.environment:
         output.emit(f"     {line}")
     for remark in trial.remarks:

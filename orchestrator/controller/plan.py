@@ -15,7 +15,8 @@ from orchestrator.controller.neighbours import advice_for
 from orchestrator.controller.opening import facts_of_changes, named_facts, packages_of
 from orchestrator.controller.prepare import Prepared, prepare, prepare_session
 from orchestrator.controller.warmup import own_caches
-from orchestrator.core import patching
+from orchestrator.controller.weighing import bottleneck_context, budget_of, ceiling, weigh_rows
+from orchestrator.core import patching, planning
 from orchestrator.core.secrets import mask_words
 from orchestrator.serving.engine import plan_launch
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedTrial:
-    """One experiment that a run would carry out. `diff` is against the tree as it is now."""
+    """One experiment that a run would carry out. `diff` is against the tree as it is now; `at_most`: what the
+    bottleneck allows it to gain."""
 
     hypothesis: str
     context: str
@@ -41,6 +43,7 @@ class PlannedTrial:
     command: str = ""
     environment: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    at_most: str | None = None
 
 
 @dataclass
@@ -52,6 +55,8 @@ class Plan:
     trials: list[PlannedTrial] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+    bottleneck: str | None = None
+    goal: tuple[str, ...] = ()
     launches_min: int = 0
     launches_max: int = 0
     minutes: float | None = None
@@ -77,7 +82,10 @@ def plan(request: RunRequest, narrator: Narrator | None = None) -> Plan:
 def _plan(request: RunRequest, prepared: Prepared, session: HostSession) -> Plan:
     playbook, ledger = prepared.playbook, prepared.ledger
     facts = {**named_facts(session), **facts_of_changes(prepared)}
-    order, _ = todo_order(ledger, playbook, request.only)
+    unordered, _ = todo_order(ledger, playbook, request.only)
+    by_id = {h.id: h for h in unordered}
+    pins = {row.id: row.pin for row in ledger.todo(playbook.campaign)}
+    order = [by_id[place.id] for place in planning.rank(weigh_rows(ledger, playbook, session.name, by_id, pins))]
     wanted = due_trials(ledger, playbook, order, session.name, facts, request.only)
     unmet = unmet_requirements(session, facts, [h for h, _ in wanted])
     treatments = build_all(prepared, session, [(h, c) for h, c in wanted if h.id not in unmet])
@@ -86,7 +94,13 @@ def _plan(request: RunRequest, prepared: Prepared, session: HostSession) -> Plan
     for hypothesis, context in wanted:
         treatment = treatments.get((hypothesis.id, context))
         why_not = unmet.get(hypothesis.id) or strange.get((hypothesis.id, context))
-        drawn.trials.append(_masked(_draw(session, hypothesis, context, treatment, why_not), prepared.masker))
+        trial = _masked(_draw(session, hypothesis, context, treatment, why_not), prepared.masker)
+        limit = ceiling(playbook, hypothesis) if context == bottleneck_context(playbook) else None
+        drawn.trials.append(trial if limit is None else replace(trial, at_most=limit.sentence))
+    if playbook.bottleneck is not None:
+        drawn.bottleneck = budget_of(playbook.bottleneck).sentence
+    if playbook.goal is not None:
+        drawn.goal = playbook.goal.conditions
     due = {h.id for h, _ in wanted}
     drawn.held_back = [h.id for h in order if h.id not in due]
     drawn.advice = advice_for(session)

@@ -65,6 +65,13 @@ def budget_of(bottleneck: Bottleneck) -> LatencyBudget:
     return LatencyBudget(bottleneck.calls, bottleneck.cost * 1000, bottleneck.rest * 1000)
 
 
+def bottleneck_context(playbook: Playbook) -> str | None:
+    """The context that the bottleneck describes; None where none is stated."""
+    if playbook.bottleneck is None:
+        return None
+    return playbook.bottleneck.context or next(iter(playbook.contexts))
+
+
 def ceiling(playbook: Playbook, hypothesis: Hypothesis) -> Ceiling | None:
     """What the hypothesis could gain at most; None where playbook or hypothesis say nothing of it."""
     if playbook.bottleneck is None or hypothesis.pull is None:
