@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import select
 import threading
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Protocol
 
 from orchestrator.agent import processes
+from orchestrator.agent.ending import Launched
 from orchestrator.agent.processes import Grip, Identity
-
-if TYPE_CHECKING:
-    from orchestrator.agent.server import Server
+from orchestrator.agent.runs import Run
 
 TITLES = ("sglang::", "VLLM::")
 STARTING_S = 0.5
@@ -34,10 +33,28 @@ def read_ranks(pids: Iterable[int], names: List[str], launch_id: str) -> List[Di
     return ranks
 
 
+class Watched(Protocol):
+    """The launch whose processes are watched. `ended` is set once its end is told."""
+
+    boot: str
+    launched: Launched
+    run: Run
+    ended: threading.Event
+
+    def look(self) -> Mapping[Identity, processes.Stat]:
+        """Living processes of the launch."""
+
+    def emit_rank_exit(self, pid: int, title: str) -> None:
+        """A rank has ended."""
+
+    def take_exit(self, end: Mapping[str, Any]) -> None:
+        """The main process has ended."""
+
+
 class RankWatch:
     """A thread that holds a pidfd of each. New ranks are looked for every `STARTING_S`, later every `READY_S`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Watched) -> None:
         self._server = server
         self._every_s = STARTING_S
         self._wake_read, self._wake_write = os.pipe()

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-import re
-import secrets
 import sys
 import threading
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from orchestrator.agent import decode, ending, escape, processes, ready, splices, stacks, sweeping
-from orchestrator.agent.benching import Bench
+from orchestrator.agent import asking, ending, launching, processes, ready, splices, stacks, sweeping
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.fs import Fs
 from orchestrator.agent.guardlink import GuardLink
-from orchestrator.agent.nursery import LOG, Nursery
-from orchestrator.agent.observing import Observer
+from orchestrator.agent.keeping import GuardKeeper
+from orchestrator.agent.nursery import Nursery
 from orchestrator.agent.processes import Identity
 from orchestrator.agent.runs import Run, list_runs
 from orchestrator.agent.server import Server
@@ -25,13 +20,10 @@ from orchestrator.agent.service import summary
 from orchestrator.agent.servicing import Servicing
 from orchestrator.agent.shadow import Shadow, place
 from orchestrator.agent.tree import Tree
-from orchestrator.agent.vigil import Vigil
 
-_LAUNCH_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 _AGENT_S = 5.0
 LAPSED = 75
 """Exit code of an agent whose lease ran out with nothing open."""
-_TMP = "/tmp/" + ending.TMP_PREFIX  # noqa: S108 - AF_UNIX paths must fit below it, and it is made 0700 and exclusively
 
 Emit = Callable[[str, Dict[str, Any]], None]
 
@@ -40,15 +32,14 @@ class Session:
     """One tree, from `open` to `close`. `nursery` starts a guard when the first change comes."""
 
     def __init__(self, request: Mapping[str, Any], nursery: Nursery, boot: str, emit: Emit) -> None:
-        self._nursery, self._boot, self._emit = nursery, boot, emit
+        self._boot, self._emit = boot, emit
         self._fs = Fs()
-        self._guarded = [str(path) for path in request["guarded"]]
+        guarded = [str(path) for path in request["guarded"]]
         self._shadow = shadow_of(self._fs, request)
-        self._escape = [str(word) for word in request.get("escape") or ()]
         self.tree = Tree.open(
             self._fs,
             self._shadow.home if self._shadow is not None else str(request["root"]),
-            self._guarded,
+            guarded,
             request["holder"],
             float(request["lease_s"]),
             journal_dir=request.get("journal_dir"),
@@ -57,15 +48,16 @@ class Session:
             shadow=self._shadow,
             resources=[str(resource) for resource in request.get("resources") or ()],
         )
-        self._link: Optional[GuardLink] = None
+        params = {"root": self.tree.root, "guarded": guarded, "state_dir": self.tree.state_dir}
+        way_out = [str(word) for word in request.get("escape") or ()]
+        self._guard = GuardKeeper(nursery, boot, params, way_out, self._take_exit, self._lose_guard)
         self._server: Optional[Server] = None
-        self._bench: Optional[Bench] = None
+        self._benches = asking.Benches(self._guard.ensure)
         self._lock = threading.Lock()
-        self._guard_lock = threading.Lock()
-        self._services = Servicing(self.tree, boot, self._ensure_guard, lambda: self._guard_identity)
+        self._services = Servicing(self.tree, boot, self._guard.ensure, lambda: self._guard.identity)
         self._left = threading.Event()
         try:
-            self._connect_guard()
+            self._guard.connect()
         except BaseException:
             self.tree.leave()
             raise
@@ -89,7 +81,7 @@ class Session:
         return {
             "epoch": self.tree.epoch,
             "state_dir": self.tree.state_dir,
-            "guard": self._guard_facts(),
+            "guard": self._guard.facts(),
             "open": self.tree.open_transaction(),
             "launch": self._launch_facts(launch) if launch is not None else None,
             "outcome": self.tree.outcome(),
@@ -106,62 +98,25 @@ class Session:
         if launch is None:
             return
         run = Run(self.tree.state_dir, str(launch["launch_id"]))
-        self._server = Server(run, launch, self._guard_identity, self._boot, self._emit)
-        end = (self._link.exits.get(run.launch_id) if self._link is not None else None) or run.read_exit()
+        self._server = Server(run, launch, self._guard.identity, self._boot, self._emit)
+        end = self._guard.exit_of(run.launch_id) or run.read_exit()
         if end is not None:
             self._server.take_exit(end)
 
     # -- the guard -------------------------------------------------------------------------------------------------
 
     @property
-    def _guard_identity(self) -> Optional[Identity]:
-        return self._link.identity if self._link is not None and self._link.is_alive else None
-
-    @property
     def guard_identity(self) -> Optional[Identity]:
         """Of the living guard."""
-        return self._guard_identity
-
-    def _guard_facts(self) -> Dict[str, Any]:
-        identity = self._guard_identity
-        return {"pid": identity.pid if identity is not None else None, "alive": identity is not None}
-
-    def _connect_guard(self) -> bool:
-        link = GuardLink.dial(self.tree.state_dir, self._boot, self._take_exit, self._lose_guard)
-        if link is None:
-            return False
-        self._link = link
-        return True
-
-    def _ensure_guard(self) -> GuardLink:
-        """A living guard before anything is changed."""
-        with self._guard_lock:
-            if self._link is None or not self._link.is_alive:
-                params = {"root": self.tree.root, "guarded": self._guarded, "state_dir": self.tree.state_dir}
-                if not self._connect_guard():
-                    started = self._nursery.start_guard(params)
-                    if self._escape:
-                        self._free_guard(started)
-                    if not self._connect_guard():
-                        raise AgentError("refused", "the guard ended at once", {"log": LOG}, "nothing was changed")
-            assert self._link is not None
-            return self._link
-
-    def _free_guard(self, guard: Identity) -> None:
-        """Out of the login's scope, or not at all: a guard that ends with the connection guards nothing."""
-        try:
-            escape.leave_login(guard.pid, self._escape)
-        except AgentError:
-            ending.kill_and_wait(guard, self._boot, _AGENT_S)
-            raise
+        return self._guard.identity
 
     def _take_exit(self, end: Dict[str, Any]) -> None:
         with self._lock:
-            server, bench = self._server, self._bench
+            server = self._server
         if server is not None and server.launched.pid == end["pid"]:
             server.take_exit(end)
-        elif bench is not None:
-            bench.take_exit(end)
+        else:
+            self._benches.take_exit(end)
 
     def _lose_guard(self) -> None:
         if self._server is not None:
@@ -173,7 +128,7 @@ class Session:
     def _replace_guard(self) -> None:
         """Not the server's parent, and still the one who undoes all this when the controller falls silent."""
         try:
-            self._ensure_guard()
+            self._guard.ensure()
         except AgentError as error:
             print(f"no other guard: {error.what}", file=sys.stderr)
 
@@ -186,7 +141,7 @@ class Session:
     def _watch_lease(self) -> None:
         """Without a guard nobody ends an agent whose controller is gone, and its lock would hold the tree for ever."""
         while not self._left.wait(1.0):
-            if self.tree.lease > processes.boottime_s() or self._guard_identity is not None:
+            if self.tree.lease > processes.boottime_s() or self._guard.identity is not None:
                 continue
             if self._is_anything_open():
                 self._replace_guard()  # which finds the lease over, and ends us first
@@ -199,19 +154,20 @@ class Session:
 
     def beat(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         lease_s = request.get("lease_s")
-        if self._link is not None and self._link.is_alive:
-            self._link.poke()
+        link = self._guard.link
+        if link is not None:
+            link.poke()
         return {"until_s": self.tree.beat(float(lease_s) if lease_s is not None else None)}
 
     def snapshot(self, _: Mapping[str, Any]) -> Dict[str, Any]:
         self._refuse_inherited()
         if self._shadow is not None:
-            self._ensure_guard()
+            self._guard.ensure()
         return self.tree.snapshot()
 
     def apply(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         self._refuse_inherited()
-        self._ensure_guard()
+        self._guard.ensure()
         self.tree.make_shadow()
         return self.tree.apply(str(request["txn"]), splices.expand(self._fs, request["files"]))
 
@@ -258,41 +214,28 @@ class Session:
 
     def launch(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         self._refuse_inherited()
-        launch_id = str(request["launch_id"])
-        if not _LAUNCH_ID.match(launch_id):
-            raise AgentError("usage", f"{launch_id!r} cannot name a directory", {"launch_id": launch_id})
+        run = launching.new_run(self.tree.state_dir, str(request["launch_id"]))
         if self.tree.open_launch() is not None:
             raise AgentError("refused", "a launch is still open on this tree", hint="stop it first")
-        run = Run(self.tree.state_dir, launch_id)
-        if os.path.exists(run.path):
-            raise AgentError("refused", f"there was a launch {launch_id} before", {"log": run.log})
-        link = self._ensure_guard()
+        link = self._guard.ensure()
         self.tree.make_shadow()
-        tmp = f"{_TMP}{secrets.token_hex(4)}"
         os.makedirs(run.path, mode=0o700)
-        site = _write_site(run, request.get("site_b64") or {})
-        env = self._environment(request, launch_id, tmp, site)
-        since_ticks = int(processes.boottime_s() * processes.TICKS_PER_S) - 1
-        record: Dict[str, Any] = {
-            "launch_id": launch_id,
-            "argv": list(request["argv"]),
-            "env_sha256": hashlib.sha256(repr(sorted(env.items())).encode("utf-8", "surrogateescape")).hexdigest(),
-            "cwd": str(request["cwd"]),
-            "grace_s": float(request["grace_s"]),
-            "boot_id": self._boot,
-            "since_ticks": since_ticks,
-            "tmp": tmp,
-        }
+        record = launching.make_record(run, request, self._boot)
+        site = launching.write_site(run, request.get("site_b64") or {})
+        added = self._services.values(request.get("from_service") or ())
+        first = self._first_on_path(site)
+        env = launching.make_environment(request, record, added, first, self.tree.pycache_dir)
+        record["env_sha256"] = launching.digest_of(env)
         run.save_record(record)
         self.tree.note("LAUNCH_INTENT", record)
         started = self._start(link, record, env)
         record.update(started)
         self.tree.note("LAUNCHED", record)
-        server = Server(run, record, self._guard_identity, self._boot, self._emit)
+        server = Server(run, record, self._guard.identity, self._boot, self._emit)
         with self._lock:
             self._server = server
         self._tell_early_end(link, server)
-        reply = {"launch_id": launch_id, **started, "log": run.log, "tmp": tmp, "first": self._first_on_path(site)}
+        reply = {"launch_id": run.launch_id, **started, "log": run.log, "tmp": record["tmp"], "first": first}
         reply["pycache"] = env.get("PYTHONPYCACHEPREFIX")
         return {**reply, "site": site} if site else reply
 
@@ -321,21 +264,6 @@ class Session:
             if end is not None:
                 server.take_exit(end)
 
-    def _environment(self, request: Mapping[str, Any], launch_id: str, tmp: str, site: str) -> Dict[str, str]:
-        env = {str(name): str(value) for name, value in request["env"].items()}
-        env.update(self._services.values(request.get("from_service") or ()))
-        env[processes.RUN_ID] = launch_id
-        env["TMPDIR"] = tmp
-        for name in request.get("own_caches") or ():
-            env[str(name)] = os.path.join(tmp, "caches", str(name).lower())
-        if request["pycache"]:
-            env["PYTHONPYCACHEPREFIX"] = self.tree.pycache_dir
-            env.pop("PYTHONDONTWRITEBYTECODE", None)
-        first = self._first_on_path(site)
-        if first:
-            env["PYTHONPATH"] = ":".join(filter(None, [*first, env.get("PYTHONPATH")]))
-        return env
-
     def adopt_launch(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         """Go on with the server, and the change, that an earlier connection of this holder left within its lease."""
         server, launch, change = self._server_of(request), self.tree.open_launch(), self.tree.open_transaction()
@@ -346,11 +274,11 @@ class Session:
             raise AgentError("refused", "its server has ended", facts, "recover")
         if change is not None and change["state"] != "applied":
             raise AgentError("dirty", f"its change is {change['state']}", facts, "recover")
-        self._ensure_guard()
+        self._guard.ensure()
         self.tree.note("ADOPTED", {**facts, "epoch": self.tree.epoch, "txn": change["txn"] if change else None})
         self._inherited = False
         server.replay_log()
-        site = os.path.join(server.run.path, "site")
+        site = launching.site_of(server.run)
         first = self._first_on_path(site if os.path.isdir(site) else "")
         told = {"argv": launch["argv"], "first": first, "open": change}
         return {**self._launch_facts(launch), **told}
@@ -368,33 +296,10 @@ class Session:
         return ready.Waiter(self._server_of(request), request["spec"]).run()
 
     def decode(self, request: Mapping[str, Any]) -> Dict[str, Any]:
-        server, spec = self._server_of(request), request["spec"]
-        headers = ready.authorization(server, spec.get("api_key_env"))
-        host = ready.address_of(server, int(spec["port"]))
-        observer = Observer(spec, f"http://{host}:{spec['port']}", headers, server.run.log)
-        probe = decode.Probe(spec, headers, host, observer)
-        server.on_end(lambda: probe.stop(server.end_sentence()))
-        with server.quiet(), Vigil(server, probe, spec.get("stall_s")) as vigil:
-            result = probe.run()
-        return {**result, "hung": vigil.hung} if vigil.hung is not None else result
+        return asking.time_tokens(self._server_of(request), request["spec"])
 
     def bench(self, request: Mapping[str, Any]) -> Dict[str, Any]:
-        server = self._server_of(request)
-        headers = ready.authorization(server, request.get("api_key_env"))
-        base = f"http://{ready.address_of(server, int(request['port']))}:{request['port']}"
-        bench = Bench(server, self._ensure_guard(), request, Observer(request, base, headers, server.run.log))
-        with self._lock:
-            if self._bench is not None:
-                raise AgentError("refused", "a benchmark is running already", {"launch_id": server.launch_id})
-            self._bench = bench
-        server.on_end(lambda: bench.stop(server.end_sentence()))
-        try:
-            with server.quiet(), Vigil(server, bench, request.get("stall_s")) as vigil:
-                result = bench.run(server.note_helper)
-        finally:
-            with self._lock:
-                self._bench = None
-        return {**result, "hung": vigil.hung} if vigil.hung is not None else result
+        return self._benches.run(self._server_of(request), request)
 
     def stacks(self, request: Mapping[str, Any]) -> Dict[str, Any]:
         return stacks.collect(self._server_of(request))
@@ -453,8 +358,9 @@ class Session:
         return sweeping.sweep_dead(self.tree.state_dir, self._boot, launch["launch_id"] if launch else None)
 
     def close(self, _: Mapping[str, Any]) -> Dict[str, Any]:
-        if not self._is_anything_open() and self._link is not None and self._link.is_alive:
-            self._link.leave()  # before the lease is given back: a guard without a lease to watch is none
+        link = self._guard.link
+        if link is not None and not self._is_anything_open():
+            link.leave()  # before the lease is given back: a guard without a lease to watch is none
         self.tree.close()
         self._left.set()
         return {}
@@ -487,17 +393,3 @@ def shadow_of(fs: Fs, request: Mapping[str, Any]) -> Optional[Shadow]:
     """Where the copy lies, when the request asks for one: `shadow: {dir: path or null}` beside `root`."""
     asked = request.get("shadow")
     return place(fs, str(request["root"]), asked.get("dir")) if asked is not None else None
-
-
-def _write_site(run: Run, content: Mapping[str, str]) -> str:
-    """A directory that goes first on the server's PYTHONPATH, for a sitecustomize of our own; "" for none."""
-    if not content:
-        return ""
-    site = os.path.join(run.path, "site")
-    os.mkdir(site, 0o700)
-    for name, encoded in content.items():
-        if os.path.basename(name) != name:
-            raise AgentError("usage", f"{name!r} is no file name", {"name": name})
-        with open(os.path.join(site, name), "wb") as file:
-            file.write(base64.b64decode(encoded))
-    return site
