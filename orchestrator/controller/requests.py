@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from orchestrator.errors import Busy, OrchestratorError, Refused, UsageError
 from orchestrator.ledger.live import is_alive
 
 if TYPE_CHECKING:
-    from orchestrator.controller.campaign import Trial
     from orchestrator.controller.hosts import HostRequest
     from orchestrator.controller.narration import Narrator
     from orchestrator.core.planning import Ranked
@@ -187,21 +186,6 @@ def rank_again(ledger: Ledger, campaign: str) -> str:
             if place.id in is_open:
                 ledger.set_rank(campaign, place.id, place.score, place.reason)
     return f"{len(is_open)} open rows of {campaign} are ranked again"
-
-
-def in_order(ledger: Ledger, campaign: str, trials: Sequence[Trial]) -> Iterator[Trial]:
-    """The trials as given, until a person pins a row: from then on as the todo has them."""
-    from orchestrator.controller.choose import rank
-
-    left = list(trials)
-    pins = _pins(ledger, campaign)
-    while left:
-        if (pinned := _pins(ledger, campaign)) != pins:
-            pins = pinned
-            hypotheses = {trial.hypothesis.id: trial.hypothesis for trial in left}
-            place = {row.id: number for number, row in enumerate(rank(list(hypotheses.values()), pins))}
-            left.sort(key=lambda trial: place[trial.hypothesis.id])
-        yield left.pop(0)
 
 
 def _pins(ledger: Ledger, campaign: str) -> dict[str, float]:

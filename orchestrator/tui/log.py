@@ -80,18 +80,21 @@ class LogView(ScrollView, can_focus=True):
         new = list(lines)
         self._all += new
         self._shown += [line for line in new if self._passes(line)]
-        if len(self._all) > MOST_LINES + SPARE_LINES:
-            del self._all[:-MOST_LINES]
-        if (surplus := len(self._shown) - MOST_LINES) > SPARE_LINES:
-            del self._shown[:surplus]
-            self._go_without_leaving(self.scroll_offset.y - surplus)
+        gone = self.give_up_oldest()
+        if gone and not self.is_following:  # what is being read stays in sight
+            self.scroll_to(y=max(self.scroll_offset.y - gone, 0), animate=False, immediate=True)
         if new:
             self._paint()
 
-    def _go_without_leaving(self, y: int) -> None:
-        """What was read stays in sight though the lines before it are given up."""
-        if not self.is_following:
-            self.scroll_to(y=max(y, 0), animate=False, immediate=True)
+    def give_up_oldest(self) -> int:
+        """How many of the lines shown went, so that no more than `MOST_LINES` stay by much."""
+        if len(self._all) > MOST_LINES + SPARE_LINES:
+            del self._all[:-MOST_LINES]
+        surplus = len(self._shown) - MOST_LINES
+        if surplus <= SPARE_LINES:
+            return 0
+        del self._shown[:surplus]
+        return surplus
 
     def set_filter(self, words: str) -> None:
         self.filter = words

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.model import Hypothesis, Inventory
-from orchestrator.core.records import Conclusion, LaunchOutcome, RevertProof, Verdict
+from orchestrator.core.records import Conclusion, LaunchOutcome, RevertProof, Sample, Verdict
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot
@@ -100,6 +100,7 @@ def _experiment(ledger: Ledger, clock: SteppedClock, run: int, name: str, conclu
     is_measured = conclusion.verdict.is_measured
     outcome = LaunchOutcome.measured if is_measured else LaunchOutcome.exited
     ledger.end_launch(launch.id, outcome, cause=conclusion.cause, facts={"value": 75.1 if is_measured else None})
+    ledger.add_samples(launch.id, [Sample(repetition=0, output_tokens=48, total_s=0.64)] if is_measured else [])
     proof = RevertProof(clean=True, found_digest="a" * 64, now_digest="a" * 64, files=134)
     ledger.end_arm(arm.id, proof)
     ledger.add_finding(experiment.id, conclusion)
