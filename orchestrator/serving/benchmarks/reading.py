@@ -198,6 +198,8 @@ def record_of_bench(
     values |= gpu_values(series)
     observed = reply.get("observed") or {}
     is_told = counts.output_tokens is not None and counts.prompt_tokens is not None
+    if plan.own_requests is None and reading.output_tokens is not None:
+        is_told = False  # the server also counted what the command sent to warm up
     own = plan.own_requests or reading.requests
     seconds = float(reply.get("seconds") or 0.0)
     return Record(
