@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.controller.acts import by_whom
 from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
@@ -326,7 +327,9 @@ def start_or_resume(request: RunRequest, prepared: Prepared) -> RunRecord:
     if unfinished is not None:
         ledger.abort_open(unfinished.id, "its controller ended without a word")
         ledger.end_run(unfinished.id, "failed")
-    options = {"only": list(request.only), "resume": request.resume, "baseline_only": request.baseline_only}
+    options = {
+        "only": list(request.only), "resume": request.resume, "baseline_only": request.baseline_only, **by_whom()
+    }  # fmt: skip
     return ledger.start_run(
         playbook.campaign,
         prepared.loaded.digest,

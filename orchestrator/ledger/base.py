@@ -120,8 +120,9 @@ def pick(table: type[SQLModel]) -> Select[Any]:
 
 def record(cls: type[R], row: Mapping[str, Any], **more: Any) -> R:  # noqa: ANN401 - fields of `cls`
     """A row as its record. A row that does not fit was not written by us: `Bug`, with what is wrong."""
+    fields = cls.model_fields  # looked up once: it is made anew at every look
     try:
-        return cls.model_validate({k: v for k, v in row.items() if k in cls.model_fields} | more)
+        return cls.model_validate({k: v for k, v in row.items() if k in fields} | more)
     except ValidationError as error:
         first = error.errors()[0]
         raise Bug(

@@ -41,7 +41,7 @@ _BEST = {
 def schema() -> dict[str, Any]:
     """JSON Schema (2020-12). Keys that it does not name may come with any version; a change that could break a reader
     raises `version`."""
-    models = [CampaignRecord, ArtifactRecord, *KINDS.values()]
+    models: list[type[Model]] = [CampaignRecord, ArtifactRecord, *KINDS.values()]
     _, whole = models_json_schema([(m, "serialization") for m in models], ref_template="#/$defs/{model}")
     definitions = {name: _tidy(body) for name, body in whole["$defs"].items()}
     artifacts = {"artifacts": {"type": "array", "items": _ref(ArtifactRecord)}}
