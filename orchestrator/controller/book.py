@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.records import LaunchOutcome, RevertProof, Sample
 from orchestrator.errors import OrchestratorError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.ledger import Ledger
 
 Settle = Callable[[Mapping[str, Any]], None]
+T = TypeVar("T")
 
 
 class Book:
@@ -35,6 +36,8 @@ class Book:
         self._history = history
         # git takes tens of milliseconds a commit: one thread keeps the order and stays off the run's path.
         self._scribe = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
+        # The way back waits for no disk of ours: its records are written in order by another thread.
+        self._clerk = ThreadPoolExecutor(max_workers=1, thread_name_prefix="way back")
         self._written: list[Future[object]] = []
 
     def arm(self, experiment: ExperimentRecord, kind: ArmKind, changes: Sequence[Mapping[str, Any]]) -> ArmBook:
@@ -55,6 +58,10 @@ class Book:
             raise
         self.ledger.settle(intent, "done", outcome)
 
+    def beside(self, write: Callable[[], T]) -> Future[T]:
+        """A write to the ledger, after all that were asked for before it this way."""
+        return self._clerk.submit(write)
+
     def announce(self, phase: str, data: Mapping[str, Any], experiment_id: int | None) -> Intent:
         """The intent, and where the experiment stands, in one commit: a commit is a wait for the disk."""
         with self.ledger.batch():
@@ -64,6 +71,7 @@ class Book:
 
     def close(self) -> list[str]:
         """Wait until the history is written. What could not be written is told: the proof does not rest on it."""
+        self._clerk.shutdown(wait=True)
         self._scribe.shutdown(wait=True)
         return [str(error) for done in self._written if (error := done.exception()) is not None]
 
@@ -78,6 +86,7 @@ class ArmBook:
         self._arm = arm
         self._launch: int | None = None
         self._proof: RevertProof | None = None
+        self._beside: list[Future[Any]] = []
         self._unwritten: OrchestratorError | None = None
         self.launch_name = f"{book.name_prefix}-{experiment.id}-{arm.number}"
         self.txn = self.launch_name
@@ -99,30 +108,32 @@ class ArmBook:
 
     @contextmanager
     def way_back(self, phase: str, data: Mapping[str, Any]) -> Iterator[Settle]:
-        """An intent that is carried out also where it cannot be written: a full disk here must not leave the host as it
-        is. `close` raises what went wrong, when the host is back."""
-        intent: Intent | None = None
-        outcome: dict[str, Any] = {}
+        """An intent that is written beside its act, and an act that is carried out also where it cannot be written: a
+        slow or full disk here must not leave the host as it is; what recovery needs is in the host's own journal.
+        `close` waits until all is written, and raises what went wrong, when the host is back."""
         whole = {"arm": self._arm.id, **data}
-        with self._at_any_rate():
-            intent = self._book.announce(phase, whole, self._experiment.id)
+        intent = self._book.beside(lambda: self._book.announce(phase, whole, self._experiment.id))
+        self._beside.append(intent)
+        outcome: dict[str, Any] = {}
         try:
             yield outcome.update
         except OrchestratorError as error:
-            if intent is not None:
-                with self._at_any_rate():
-                    self._ledger.settle(intent, "failed", {"kind": error.kind, "what": error.what, **error.facts})
+            self._settle_beside(intent, "failed", {"kind": error.kind, "what": error.what, **error.facts})
             raise
-        if intent is not None:
-            with self._at_any_rate():
-                self._ledger.settle(intent, "done", outcome)
+        self._settle_beside(intent, "done", outcome)
 
-    @contextmanager
-    def _at_any_rate(self) -> Iterator[None]:
-        try:
-            yield
-        except OrchestratorError as error:
-            self._unwritten = self._unwritten or error
+    def _settle_beside(self, intent: Future[Intent], outcome: str, data: Mapping[str, Any]) -> None:
+        told = dict(data)
+        self._beside.append(self._book.beside(lambda: self._ledger.settle(intent.result(), outcome, told)))
+
+    def catch_up(self) -> None:
+        """Wait for what is written beside; the first failure is kept for `close`."""
+        for written in self._beside:
+            try:
+                written.result()
+            except OrchestratorError as error:
+                self._unwritten = self._unwritten or error
+        self._beside.clear()
 
     def keep_found(self, files: Sequence[FileEdit]) -> None:
         """The controller's own copy of every byte that is about to be replaced (the host parks the other one), and of
@@ -174,6 +185,7 @@ class ArmBook:
 
     def close(self, result: ArmResult) -> None:
         """The launch's end, its samples and log, and the arm's proof, in one commit."""
+        self.catch_up()
         with self._ledger.batch():
             if self._launch is not None:
                 self._end_launch(self._launch, result)

@@ -45,6 +45,7 @@ def test_the_act_is_carried_out_and_the_loss_told_afterwards(tmp_path: Path) -> 
             with arm.way_back("stop", {}) as settle:
                 acts.append("stop")
                 settle({"survivors": 0})
+            arm.catch_up()
         book.close()
         assert acts == ["stop"]
         assert isinstance(arm._unwritten, Refused)
