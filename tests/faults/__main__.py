@@ -192,7 +192,7 @@ def main() -> int:
         return 0
     share = given.share or (0.06 if given.fast else 1.0)
     work = Path(tempfile.mkdtemp(prefix="faults-"))
-    rows = []
+    rows, started = [], time.monotonic()
     try:
         harness = Harness(work, share, given.only, given.stop_at)
         for name, carry_out in harness.layers():
@@ -207,7 +207,9 @@ def main() -> int:
                 _tell(rows[-1])
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    print(f"seed {SEED}, share {share:g}, {os.cpu_count()} processors\n\n{table.as_table(rows)}")
+    took = f"{os.cpu_count()} processors, {(time.monotonic() - started) / 60:.0f} minutes"
+    print(f"{table.state_of_the_code()}, seed {SEED}, share {share:g}, {took}\n")
+    print(table.as_table(rows))
     for row in rows:
         if row.note:
             print(f"\n{row.layer}: {row.note}.", end="")

@@ -196,6 +196,41 @@ BUGS = (
         "        kernel.become_subreaper()\n", "",
     ),
     _one(
+        "a guard whose disk failed once waits for its own lease", "4 guard's", "guard.py",
+        "                left_s = self._lease_left_s() if self._tree is None else 0.0\n", "                left_s = self._lease_left_s()\n",
+    ),
+    _one(
+        "the manifest as found is not put aside for a change that stays", "1 lasting", "lasting.py",
+        "            self._proof.keep_original()\n", "            self._fs.find(self.root)\n",
+    ),
+    Bug(
+        "KEPT written before the manifest of what is kept",
+        (
+            (
+                "lasting.py", "            self._proof.keep_original()\n            taken = ",
+                "            self._proof.keep_original()\n            self._changes.keep(txn)\n            taken = ",
+            ),
+            ("lasting.py", "        self._changes.keep(txn)  # killed", "        # killed"),
+        ),
+        "1 lasting",
+    ),
+    _one(
+        "a copy is begun before its record", "1 lasting", "lasting.py",
+        "            self.note(\"SHADOW_INTENT\", {\"of\": shadow.of, \"copy\": shadow.copy})\n            remove_copy(self._fs, shadow.home)\n"
+        "            make_copy(self._fs, shadow)\n",
+        "            remove_copy(self._fs, shadow.home)\n            make_copy(self._fs, shadow)\n"
+        "            self.note(\"SHADOW_INTENT\", {\"of\": shadow.of, \"copy\": shadow.copy})\n",
+    ),
+    _one(
+        "what a silent holder has claimed is passed over", "1 lasting", "claims.py",
+        "        return is_valid and not is_own\n", "        return False\n",
+    ),
+    _one(
+        "claims are not given back", "1 lasting", "tree.py",
+        "            self._lease_file.write(self._lease._replace(deadline_s=0.0, claims=()))\n            self._claims.release()\n",
+        "            self._lease_file.write(self._lease._replace(deadline_s=0.0, claims=()))\n",
+    ),
+    _one(
         "a guard that did not answer may act later", "4 guard", "guardlink.py",
         "                    self.is_alive = not ending.kill_and_wait(self._known, self._known.boot_id, SILENT_S)\n",
         "                    self._number += 0\n",

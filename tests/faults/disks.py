@@ -74,6 +74,10 @@ class Disk:
             self.unmount()
         self.mount()
 
+    def abort(self) -> None:
+        """Read-only at once, whoever has files open: what ext4 does when its own disk fails."""
+        _run("mount", "-o", "remount,abort", str(self.point))
+
     def clear(self) -> None:
         """An empty disk again, without making it anew."""
         for name in os.listdir(self.point):

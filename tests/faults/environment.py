@@ -72,6 +72,36 @@ def read_only(base: Path, kind: str, after: str) -> Verdict:
     return verdict
 
 
+def aborted(base: Path, after: str) -> Verdict:
+    """The kernel makes the disk read-only under a living agent, as after an error: it may not say that it is clean.
+    What was not synced is lost; mounted again, all is recovered."""
+    with disks.disk("ext4", base) as made:
+        (base / "work").symlink_to(made.point)
+        scene = Scene(base).plant()
+        made.settle()
+        agent = Agent(base)
+        story = Story(scene, agent)
+        for name in STATES[: STATES.index(after) + 1]:
+            getattr(story, name)()
+        made.abort()
+        said = "unknown"
+        try:
+            said = story.retreat()
+        except AgentEnded as error:
+            story.errors.append(str(error))
+        agent.kill()
+        _end_all(scene)
+        verdict = Verdict(lies=["it says clean on a disk that takes nothing"] if said == "clean" else [])
+        made.unmount()
+        made.mount()
+        verdict.stuck += ask_to_recover(scene, Agent(base), token="after the repair")
+        if after == "open":
+            scene.forgive_time_above()
+        examine(scene, verdict)
+        _end_all(scene)
+    return verdict
+
+
 def _end_all(scene: Scene) -> None:
     def all_gone() -> bool:
         found = processes_of(str(scene.base))
@@ -92,9 +122,9 @@ def disk_cases(kinds: tuple[str, ...]) -> list[Case]:
         Case(f"{kind} read-only after {state}", read_only, (kind, state))
         for kind in kinds
         if kind not in ("overlay", "tmpfs")
-        for state in ("apply", "launch", "stop")
+        for state in STATES
     ]
-    return full + frozen
+    return [*full, *frozen, *(Case(f"ext4 aborted after {state}", aborted, (state,)) for state in STATES)]
 
 
 # -- a reboot ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.faults.agents import PACKAGE
 from tests.faults.bugs import BUGS, Bug, single_syncs
 
 _TESTS = Path(__file__).resolve().parents[1]
-_PATIENCE_S = 600.0
+_PATIENCE_S = 1800.0
 
 
 @dataclass

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class Part:
     def wanted(self, _: Point) -> bool:
         """Whether a call belongs to this part."""
         return True
+
+    def names(self) -> dict[str, str]:
+        """What is called differently in each scene, beside its directories: name here → name for all."""
+        return {}
 
     def call(self, do: str, **given: Any) -> Any:
         said = self.agent.call(do, **given)
@@ -144,9 +148,13 @@ class Claimed(Part):
         device.touch()
         return [f"device:{device}", f"port:{self.scene.port}"]
 
-    def _files(self) -> list[str]:
+    def names(self) -> dict[str, str]:
+        (self.scene.base / "device").touch()
         found = os.stat(self.scene.base / "device")
-        names = (f"-file-{found.st_dev:x}-{found.st_ino:x}", f"-{self.scene.port}")
+        return {f"-file-{found.st_dev:x}-{found.st_ino:x}": "-FILE", f"-{self.scene.port}": "-PORT"}
+
+    def _files(self) -> list[str]:
+        names = tuple(self.names())
         folders = (Path("/run/lock"), Path("/tmp"))  # where claims lie
         claims = [path for folder in folders if folder.is_dir() for path in folder.glob("orchestrator-*")]
         return [str(path) for path in claims if path.name.endswith(names)]
@@ -212,13 +220,20 @@ def trace_part(base: Path, kind: type[Part]) -> list[Point]:
     part.settle(verdict)
     problems = examine(scene, verdict).problems
     assert not problems, problems
-    return [point for point in parse_points(text, base) if part.wanted(point)]
+    return [_renamed(point, part.names()) for point in parse_points(text, base) if part.wanted(point)]
+
+
+def _renamed(point: Point, names: dict[str, str]) -> Point:
+    path = point.path
+    for old, new in names.items():
+        path = path.replace(old, new) if path is not None else None
+    return replace(point, path=path)
 
 
 def kill_part(base: Path, kind: type[Part], point: Point) -> Verdict:
     scene = Scene(base).plant()
-    fault = Fault(point, "KILL")
     part = kind(scene, Agent(base), [])
+    fault = Fault(_renamed(point, {general: own for own, general in part.names().items()}), "KILL")
     _said, text = _play(part, fault.arguments(base))
     if not has_struck(text, fault):
         raise NotReached(text[-200:])
