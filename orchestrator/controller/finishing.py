@@ -12,6 +12,7 @@ from orchestrator.controller.judging import IN_FULL
 from orchestrator.controller.members import members_of
 from orchestrator.core.combination import Measured, Step, Win, interaction, next_across, next_step
 from orchestrator.core.model import ArgsChange, EnvChange, PatchChange, SitecustomizeChange
+from orchestrator.core.planning import changed_facts
 from orchestrator.core.records import FindingRecord, Verdict
 from orchestrator.errors import PatchConflict
 from orchestrator.report.best import is_screened, latest
@@ -69,7 +70,9 @@ class Finishing:
         return step
 
     def _next(self, context: str) -> Step | None:
-        findings = latest(self._ledger.findings(self._playbook.campaign, host=self._host, context=context))
+        everything = self._ledger.findings(self._playbook.campaign, host=self._host, context=context)
+        now: dict[str, str | None] = dict(self._campaign.facts)
+        findings = [f for f in latest(everything) if not changed_facts(f.depends_on, now)]
         hypotheses = self._hypotheses()
         wins = [
             Win(f.hypothesis_id or "", f.effect or 0.0, lines_of(hypotheses[f.hypothesis_id or ""], self._texts),

@@ -229,15 +229,15 @@ def _take_course(
             campaign.go_on(past, opened.adoptable)
             if opened.adoptable is not None:  # the files are as found again, and can be planned against
                 make_ready(session)
+        won: FindingRecord | None = None
         if request.baseline_only:
             campaign.measure_baselines(request.baseline_launches)
         elif request.finish_only:
-            course.finish()
+            won = course.finish()
         else:
-            course.run(wants_best=wants_best(request, prepared))
-        if wants_best(request, prepared) and not request.baseline_only:
-            best = best_of(ledger.findings(agenda.campaign, host=session.name) if runs else campaign.findings)
-            summary.kept = keep_best(session, launcher.book, prepared, best)
+            won = course.run(wants_best=wants_best(request, prepared))
+        if won is not None and wants_best(request, prepared):  # nothing is kept that was not measured in full
+            summary.kept = keep_best(session, launcher.book, prepared, {won.context: won})
     finally:
         _tell(summary, campaign, course)
 
