@@ -96,6 +96,7 @@ def todo_add(
     expect: Annotated[Optional[str], typer.Option("--expect", help="Expected gain, such as 5%.")] = None,  # noqa: UP045
     family: Annotated[str, typer.Option("--family", help="Approach that it belongs to.")] = "",
     why: Annotated[str, typer.Option("--why", help="What makes it likely.")] = "",
+    bundle: Annotated[str, typer.Option("--bundle", help="Why several kinds of change go together.")] = "",
     after: Annotated[list[str], typer.Option("--after", metavar="ID", help="Decided before it.")] = [],  # noqa: B006
     requires: Annotated[
         list[str], typer.Option("--requires", metavar="WHAT", help="'sglang >=0.5', 'gpu_arch 12.0'.")
@@ -113,7 +114,8 @@ def todo_add(
     from orchestrator.controller.records import only_campaign, open_records
     from orchestrator.controller.todo import add_row
 
-    said = {"claim": claim, "why": why, "expect": expect, "family": family, "after": after, "context": context}
+    words = {"claim": claim, "why": why, "expect": expect, "family": family, "bundle": bundle}
+    said = {**words, "after": after, "context": context}
     hypothesis = hypothesis_from_words(which, said, env=env, flags=flag, requires=requires)
     with open_records(options.settings(state).state.value) as ledger:
         row = add_row(ledger, only_campaign(ledger, campaign), hypothesis)
