@@ -33,6 +33,9 @@ CRASH = frozenset({Verdict.crashed, Verdict.hung, Verdict.wrong_output, Verdict.
 """A launch tells these; the others take a measurement."""
 
 FAILED = CRASH | {Verdict.regressed}
+MOST_CRASH_QUESTIONS, MOST_VERDICT_QUESTIONS = 40, 20
+"""Launches that a bundle is worth; a verdict takes several of them."""
+
 WRONG_VERDICTS = 0.02
 """Chance that one measured answer is wrong."""
 
@@ -75,7 +78,7 @@ class Isolating:
         state = self._recall() or self._begin()
         while (question := ask(state)) is not None:
             self._launcher.session.interrupts.check()
-            self._say(f"without the others: {' with '.join(question.members)}? ({question.why})")
+            self._say(f"launched with {', '.join(question.members)} only ({question.why})")
             state = self._ask(state, question)
         found = result(state)
         assert found is not None
@@ -92,6 +95,7 @@ class Isolating:
             oracle="crash" if is_crash else "verdict",
             suspects=tuple(suspected) if len(suspected) < len(self._members) else (),
             error_rate=0.0 if is_crash else WRONG_VERDICTS,
+            limit=MOST_CRASH_QUESTIONS if is_crash else MOST_VERDICT_QUESTIONS,
         )
 
     def _recall(self) -> Isolation | None:
