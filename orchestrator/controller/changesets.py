@@ -11,7 +11,7 @@ from orchestrator.core import planning
 from orchestrator.core.secrets import Masker, secret_values
 
 if TYPE_CHECKING:
-    from orchestrator.core.model import Hypothesis, Playbook, Target
+    from orchestrator.core.model import Hypothesis, Playbook, Target, Workload
 
 _READABLE = 160
 """Characters of a setting that a fact shows; a longer one ends in a digest of the whole."""
@@ -43,13 +43,28 @@ def setting_facts(playbook: Playbook, target: Target, secrets: Collection[str] =
     }
     settings: dict[str, Any] = {
         "target": known_good,
-        "workload": playbook.workload.model_dump(mode="json", exclude_none=True),
-        "measure": measure.model_dump(mode="json", include={"metric", "direction", "min_effect"}),
+        "workload": _workload_facts(playbook.workload),
+        "measure": _measure_facts(playbook),
         "effort": {"launches": measure.launches, "repetitions": measure.repetitions},
         **contexts,
     }
     masker = Masker(secret_values(settings, secrets))
     return {name: _readable(masker.data(value)) for name, value in settings.items()}
+
+
+def _workload_facts(workload: Workload) -> dict[str, Any]:
+    """What is sent; not what is measured beside it, nor how long the server is warmed up."""
+    beside = {"ladder", "warmup_most"} if workload.reuse else {"ladder", "warmup_most", "reuse"}
+    return workload.model_dump(mode="json", exclude_none=True, exclude=beside)
+
+
+def _measure_facts(playbook: Playbook) -> dict[str, Any]:
+    """What decides. Client, limits and gate only where they are not the usual ones: a finding without them keeps its
+    facts."""
+    measure = playbook.measure
+    facts = measure.model_dump(mode="json", include={"metric", "direction", "min_effect"})
+    further = measure.model_dump(mode="json", include={"benchmark", "goodput", "may_differ"}, exclude_defaults=True)
+    return facts | further | playbook.model_dump(mode="json", include={"guardrails", "gate"}, exclude_defaults=True)
 
 
 def _readable(value: Any) -> str:  # noqa: ANN401 - any JSON

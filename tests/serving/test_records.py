@@ -181,3 +181,23 @@ def test_a_guardrail_is_a_number_a_percentage_or_a_mapping() -> None:
     assert found == {
         "ttft_p99_ms": Guard(limit=500), "itl_p99_ms": Guard(worse=0.1), "memory_mib": Guard(limit=90000)
     }  # fmt: skip
+
+
+def test_findings_depend_on_the_client_and_on_limits_but_not_on_what_is_measured_beside() -> None:
+    """Another client or guardrail reopens; a ladder, or more patience while warming up, does not; and a playbook that
+    says nothing of them has the facts it always had."""
+    from orchestrator.controller.changesets import setting_facts
+    from orchestrator.core.model import Playbook, Target
+
+    def facts(**more: Any) -> dict[str, str]:
+        hypotheses = [{"id": "a", "claim": "c", "changes": [{"env": {"A": "1"}}]}]
+        playbook = Playbook.model_validate({"campaign": "c", "hypotheses": hypotheses, **more})
+        return setting_facts(playbook, Target())
+
+    usual = facts()
+    assert usual["workload"] == '{"concurrency": 1, "output_tokens": 256, "prompt_tokens": 128, "warmup": 1}'
+    assert usual["measure"] == '{"direction": "higher", "metric": "output_tps", "min_effect": "2%"}'
+    assert facts(workload={"ladder": [2, 4], "warmup_most": 9}) == usual
+    assert facts(workload={"reuse": True}) != usual
+    assert "sglang" in facts(measure={"benchmark": {"tool": "sglang"}})["measure"]
+    assert "ttft_p99_ms" in facts(guardrails={"ttft_p99_ms": 500})["measure"]
