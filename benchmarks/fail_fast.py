@@ -39,7 +39,7 @@ class Watcher:
 
     lab: Lab
     trigger: str
-    harm: Callable[[Lab], None] | None
+    victim: Callable[[Lab], int] | None
     is_treatment: bool = False
     harmed_at: float | None = None
     declared_at: float | None = None
@@ -69,16 +69,17 @@ class Watcher:
         self.note(text)
 
     def _may_harm(self, name: str) -> None:
-        if self.is_treatment and self.harm is not None and name == self.trigger and self.harmed_at is None:
+        if self.is_treatment and self.victim is not None and name == self.trigger and self.harmed_at is None:
             self.harmed_at = float("nan")
-            thread = threading.Thread(target=self._do_harm, args=(self.harm,))
+            thread = threading.Thread(target=self._kill, args=(self.victim,))
             thread.start()
             self.threads.append(thread)
 
-    def _do_harm(self, harm: Callable[[Lab], None]) -> None:
+    def _kill(self, victim: Callable[[Lab], int]) -> None:
         time.sleep(0.1)
+        pid = victim(self.lab)  # found before the clock starts: the search takes long on a busy machine
         self.harmed_at = time.monotonic()
-        harm(self.lab)
+        os.kill(pid, signal.SIGKILL)
 
 
 def of_lab(lab: Lab, title: bytes) -> list[int]:
@@ -98,19 +99,19 @@ def of_lab(lab: Lab, title: bytes) -> list[int]:
     return sorted(found)
 
 
-def kill_rank(lab: Lab) -> None:
-    os.kill(of_lab(lab, b"sglang::scheduler_TP3")[0], signal.SIGKILL)
+def a_rank(lab: Lab) -> int:
+    return of_lab(lab, b"sglang::scheduler_TP3")[0]
 
 
-def kill_main(lab: Lab) -> None:
-    os.kill(of_lab(lab, str(lab.python).encode())[0], signal.SIGKILL)
+def the_main_process(lab: Lab) -> int:
+    return of_lab(lab, str(lab.python).encode())[0]
 
 
 MARK: Mapping[str, object] = {"patch": {"edits": [{**_EDIT, "replace": "import sys\nimport json"}]}}
-CASES: dict[str, tuple[Mapping[str, object], str, Callable[[Lab], None] | None]] = {
-    "SIGKILL of main while it loads": (MARK, "server:weights", kill_main),
-    "SIGKILL of main in the benchmark": (MARK, "measure", kill_main),
-    "SIGKILL of a rank in the benchmark": (MARK, "measure", kill_rank),
+CASES: dict[str, tuple[Mapping[str, object], str, Callable[[Lab], int] | None]] = {
+    "SIGKILL of main while it loads": (MARK, "server:weights", the_main_process),
+    "SIGKILL of main in the benchmark": (MARK, "measure", the_main_process),
+    "SIGKILL of a rank in the benchmark": (MARK, "measure", a_rank),
     "import error": ({"patch": {"edits": [{**_EDIT, "replace": "import sys\nimport no_such_module"}]}}, "", None),
     "crash while loading": ({"env": {"LAB_FAULT": "crash_at_load"}}, "", None),
     "crash in the benchmark": ({"env": {"LAB_FAULT": "crash_mid_benchmark:150"}}, "", None),
@@ -118,12 +119,12 @@ CASES: dict[str, tuple[Mapping[str, object], str, Callable[[Lab], None] | None]]
 
 
 def measure(name: str, folder: Path) -> tuple[float | None, float]:
-    change, trigger, harm = CASES[name]
+    change, trigger, victim = CASES[name]
     lab = create(folder / "lab")
     playbook = lab.root / "playbook-fast.yaml"
     rows = [{"id": "broken", "claim": "c", "changes": [change]}]
     playbook.write_text(json.dumps({**_PLAYBOOK, "hypotheses": rows}))
-    watcher = Watcher(lab, trigger, harm)
+    watcher = Watcher(lab, trigger, victim)
     summary = run(RunRequest(playbook, folder / "state", lab.hosts_file), watcher)
     for thread in watcher.threads:
         thread.join()
