@@ -61,11 +61,12 @@ def _kin(table: Table, pids: Set[int]) -> Dict[int, Kin]:
         uid = processes.owner_of(pid)
         if uid is not None:
             stat = table[pid]
-            seen[pid] = Kin(pid, stat.ppid, uid, stat.comm, processes.read_cmdline(pid), _cgroup(pid))
+            seen[pid] = Kin(pid, stat.ppid, uid, stat.comm, processes.read_cmdline(pid), cgroup_of(pid))
     return seen
 
 
-def _cgroup(pid: int) -> str:
+def cgroup_of(pid: int) -> str:
+    """The text of /proc/PID/cgroup; empty when it may not be read or the process is gone."""
     try:
         with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -77,6 +77,7 @@ class Agent:
             "manifest": self._manifest,
             "survey": self._survey,
             "service_look": lambda r: servicing.look(int(r["port"])),
+            "service_find": lambda r: servicing.find([str(word) for word in r["words"]]),
             "service_await": self._with_tree(Session.service_await),
             "neighbours": self._neighbours,
             "await_ready": self._with_tree(Session.await_ready),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
 
-from orchestrator.agent import found, processes, service, supervisors, web
+from orchestrator.agent import containers, found, holders, processes, programs, service, supervisors, web
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.guardlink import GuardLink
 from orchestrator.agent.processes import Identity
@@ -69,26 +70,76 @@ def _is_well(port: int, health: str) -> bool:
         return False
 
 
-def look(port: int) -> Dict[str, Any]:
-    """The reply to `service_look`: who answers on a port, and who would start it again. Changes nothing, needs no tree.
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(?:API|ACCESS|PRIVATE|SIGNING|ENCRYPTION)_?KEY")
+_SECRET_VALUE = re.compile(
+    r"^(hf_|sk-|ghp_|gho_|github_pat_|xox[a-z]-|AKIA|eyJ)[A-Za-z0-9_./+-]{8,}|://[^/\s:]+:[^/\s@]+@"
+)
 
-    `variables` are names only, and values of those that were `asked` for."""
+
+def is_secret(name: str, value: str) -> bool:
+    """Wider than what is masked elsewhere: what leaves a host by mistake cannot be taken back."""
+    folded = name.strip("-").replace("-", "_").upper()
+    is_named = _SECRET_NAME.search(folded) is not None and "TOKENIZER" not in folded
+    return bool(value) and ((is_named and not value.isdigit()) or _SECRET_VALUE.search(value) is not None)
+
+
+def look(port: int) -> Dict[str, Any]:
+    """The reply to `service_look`: who answers on a port, and who would start it again. Changes nothing, needs no
+    tree. Values of secrets are null in `variables`, and `***` in `cmdline`."""
     serving = found.look(port)
-    if serving is None:
-        return {"serving": None}
+    return {"serving": _describe(port, serving) if serving is not None else None}
+
+
+def find(words: List[str]) -> Dict[str, Any]:
+    """The reply to `service_find`: every server one of whose words holds one of these, by its own main process."""
+    listeners = holders.read_listeners()
+    known: Dict[int, Dict[str, Any]] = {}
+    for port in sorted({one.port for one in listeners}):
+        try:
+            serving = found.look(port)
+        except AgentError:  # another user's, whom we may not look at
+            continue
+        if serving is None:
+            continue
+        seen = _describe(port, serving)
+        if any(word in one for one in seen["cmdline"] for word in words):
+            known.setdefault(seen["pid"], {**seen, "ports": []})["ports"].append(port)
+    return {"servers": [known[pid] for pid in sorted(known)]}
+
+
+def _describe(port: int, serving: found.Serving) -> Dict[str, Any]:
     chain = serving.chain
     unclear = chain if isinstance(chain, supervisors.Unclear) else None
     main = chain.main if isinstance(chain, supervisors.Chain) else min(serving.listeners)
     above = chain.above if isinstance(chain, supervisors.Chain) else []
     environ = processes.read_environ(main)
+    shown = {name: None if is_secret(name, value) else value for name, value in (environ or {}).items()}
+    cgroup = found.cgroup_of(main)
     return {
-        "serving": {
-            "pid": main,
-            "user": processes.user_name(processes.owner_of(main) or 0),
-            "cmdline": processes.read_cmdline(main),
-            "cwd": processes.read_link(main, "cwd"),
-            "variables": sorted(environ) if environ is not None else None,
-            "above": [{"pid": pid, "cmdline": processes.read_cmdline(pid)} for pid in above],
-            "unclear": {"why": unclear.why, "hint": unclear.hint} if unclear is not None else None,
-        }
+        "port": port,
+        "pid": main,
+        "user": processes.user_name(processes.owner_of(main) or 0),
+        "program": programs.program_of(main),
+        "cmdline": mask_words(processes.read_cmdline(main)),
+        "cwd": processes.read_link(main, "cwd"),
+        "variables": shown if environ is not None else None,
+        "above": [{"pid": pid, "cmdline": mask_words(processes.read_cmdline(pid))} for pid in above],
+        "unit": supervisors.unit_of(cgroup),
+        "container": containers.container_of(main),
+        "unclear": {"why": unclear.why, "hint": unclear.hint} if unclear is not None else None,
     }
+
+
+def mask_words(words: List[str]) -> List[str]:
+    """Values of secret flags become `***`, as the word after the flag or behind its `=`."""
+    shown: List[str] = []
+    for index, word in enumerate(words):
+        flag, mark, value = word.partition("=")
+        before = words[index - 1] if index else ""
+        if mark and word.startswith("-") and is_secret(flag, value):
+            shown.append(f"{flag}=***")
+        elif before.startswith("-") and "=" not in before and is_secret(before, word):
+            shown.append("***")
+        else:
+            shown.append("***" if is_secret("", word) else word)
+    return shown

@@ -28,6 +28,7 @@ def build_app() -> typer.Typer:
         diagnose,
         findings,
         host,
+        init,
         lab,
         ledger,
         playbook,
@@ -43,6 +44,7 @@ def build_app() -> typer.Typer:
         **PLAIN,  # type: ignore[arg-type]
     )
     lab.add_demo(app)
+    init.add(app)
     run.add(app)
     audit.add(app)
     tui.add(app)

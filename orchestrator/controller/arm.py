@@ -206,6 +206,7 @@ class Arm:
             "pycache": session.engine.package is not None,
             "grace_s": plan.grace_s,
             "own_caches": list(caches.names),
+            "from_service": list(session.target.from_service),
             "site_b64": {name: base64.b64encode(data).decode("ascii") for name, data in site.items()},
         }
         session.idle_proved_at = float("-inf")  # from here on the memory may be taken

@@ -112,6 +112,10 @@ class HostSession:
             self._connection = connect(self.host.route, name=self.name)
             self.hello = self._connection.call("hello", {})
 
+    def adopt_connection(self, other: HostSession) -> None:
+        """Go on over another session's connection, which stays that one's to close."""
+        self._connection, self.hello = other.connection, other.hello
+
     def probe(self, packages: list[str]) -> Facts:
         """Facts of the host as the server's interpreter sees them, and where things are."""
         from orchestrator.hosts.facts import parse_facts, probe_commands

@@ -137,6 +137,9 @@ class Target(Model):
     health: str = Field("/health", description="path that answers 200 when a `command` server is up")
     guarded: tuple[str, ...] = Field((), description="further paths whose manifest must not change")
     secrets: tuple[EnvName, ...] = Field((), description="further environment names whose values are masked")
+    from_service: tuple[EnvName, ...] = Field(
+        (), description="variables that are taken from what serves there, on the host, and never leave it"
+    )
     service: Service | None = Field(None, description="what serves there when we come; null is nothing of ours to stop")
     ready: Limits = Field(default_factory=lambda: Limits(), description="how long a start may take")
     stop_grace: Duration = Field(10.0, description="between TERM and KILL")
