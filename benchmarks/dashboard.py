@@ -49,8 +49,8 @@ def build(state: Path, experiments: int, events: int) -> None:
         ((i, f"h{i}", AT, AT) for i in ids),
     )
     raw.executemany(
-        "INSERT INTO arm (experiment_id, number, kind, changes, started_at, ended_at, proof) VALUES (?, 1, 'treatment', "
-        "'[{}]', ?, ?, '{\"clean\":true,\"found_digest\":\"a\",\"now_digest\":\"a\",\"files\":1,\"differences\":[]}')",
+        "INSERT INTO arm (experiment_id, number, kind, changes, started_at, ended_at, proof) VALUES "
+        '(?, 1, \'treatment\', \'[{}]\', ?, ?, \'{"clean":true,"found_digest":"a","now_digest":"a","files":1,"differences":[]}\')',
         ((i, AT, AT) for i in ids),
     )
     raw.executemany(
@@ -66,8 +66,8 @@ def build(state: Path, experiments: int, events: int) -> None:
         ((i, AT) for i in ids),
     )
     raw.executemany(
-        "INSERT INTO event (seq, at, kind, phase, run_id, experiment_id, host, data) VALUES (?, ?, 'info', 'note', 1, ?, "
-        "'gpu1', '{\"text\":\"something was done\"}')",
+        "INSERT INTO event (seq, at, kind, phase, run_id, experiment_id, host, data) VALUES "
+        "(?, ?, 'info', 'note', 1, ?, 'gpu1', '{\"text\":\"something was done\"}')",
         ((i, AT, i % experiments + 1) for i in range(1, events + 1)),
     )
     raw.execute("COMMIT")

@@ -24,54 +24,16 @@ from orchestrator.tui.actions import DEEDS
 from orchestrator.tui.asking import Answer, send
 from orchestrator.tui.log import LogView, Marked
 from orchestrator.tui.palette import Deeds
+from orchestrator.tui.pane import PANES, Pane
 from orchestrator.tui.picture import HostLine, Now, Picture
 from orchestrator.tui.reader import LinesRead, Live, PictureTaken, Reader, ReadFailed
 from orchestrator.tui.screens import Agree, Details, FilterBox, key_lines
 from orchestrator.tui.table import Rows
 from orchestrator.tui.words import clean, clock, fit
 
-PANES = ("run", "todo", "findings", "diff", "commands")
 READ_LINES = 3000
 WIDE, TALL = 120, 36
 """Cells from which panes stand side by side, and from which all five are shown."""
-
-
-class Pane(Vertical):
-    """A title and what it is the title of."""
-
-    def __init__(self, name: str, body: Widget) -> None:
-        super().__init__(id=f"pane-{name}", classes="pane")
-        self.pane = name
-        self.body = body
-        self.remark = ""
-        self._title = Text()
-
-    def compose(self) -> ComposeResult:
-        yield Static(id=f"title-{self.pane}", classes="title")
-        yield self.body
-
-    def on_mount(self) -> None:
-        self.retitle()
-
-    def retitle(self) -> None:
-        """The focused pane is told by a sign as well as by its style."""
-        has_focus = self.body.has_focus
-        text = f"{'▶' if has_focus else '─'} {PANES.index(self.pane) + 1} {self.pane}"
-        rest = f" ── {self.remark} " if self.remark else " "
-        title = Text(fit(text + rest, max(self.size.width, 1)).replace("  ", "──"), no_wrap=True)
-        title.stylize("bold reverse" if has_focus else "bold", 0, len(text))
-        if title != self._title or title.spans != self._title.spans:
-            self._title = title
-            self.query_one(f"#title-{self.pane}", Static).update(title, layout=False)
-
-    def on_descendant_focus(self) -> None:
-        self.retitle()
-
-    def on_descendant_blur(self) -> None:
-        self.retitle()
-
-    def on_resize(self) -> None:
-        self.retitle()
 
 
 class Dashboard(App[None]):
