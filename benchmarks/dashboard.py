@@ -37,6 +37,7 @@ def build(state: Path, experiments: int, events: int) -> None:
     raw = sqlite3.connect(state / "ledger.db", isolation_level=None)
     raw.execute("BEGIN")
     ids = range(1, experiments + 1)
+    proof = json.dumps({"clean": True, "found_digest": "a", "now_digest": "a", "files": 1, "differences": []})
     body = json.dumps({"id": "h", "claim": "c", "changes": [{"env": {"A": "1"}}]})
     raw.executemany(
         "INSERT INTO hypothesis (campaign, id, status, origin, family, expect, rank, reason, hypothesis, added_at) "
@@ -50,8 +51,8 @@ def build(state: Path, experiments: int, events: int) -> None:
     )
     raw.executemany(
         "INSERT INTO arm (experiment_id, number, kind, changes, started_at, ended_at, proof) VALUES "
-        '(?, 1, \'treatment\', \'[{}]\', ?, ?, \'{"clean":true,"found_digest":"a","now_digest":"a","files":1,"differences":[]}\')',
-        ((i, AT, AT) for i in ids),
+        "(?, 1, 'treatment', '[{}]', ?, ?, ?)",
+        ((i, AT, AT, proof) for i in ids),
     )
     raw.executemany(
         "INSERT INTO finding (experiment_id, campaign, host, context, hypothesis_id, family, verdict, summary, metric, "
