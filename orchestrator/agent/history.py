@@ -110,6 +110,7 @@ class History:
         self.outcome = None
 
     def _on_past(self, data: Dict[str, Any]) -> None:
+        self.epoch, self.root, self.boot_id = data.get("epoch", 0), data.get("root"), data.get("boot_id")
         self.names.update(data["names"])
         self.closed, self.outcome, self.shadow = data["closed"], data["outcome"], data.get("shadow")
         self.kept, self.service = list(data.get("kept", ())), data.get("service")
@@ -147,6 +148,9 @@ class History:
     def past(self) -> Dict[str, Any]:
         """What a compacted journal keeps, as the data of a PAST record."""
         return {
+            "epoch": self.epoch,
+            "root": self.root,
+            "boot_id": self.boot_id,
             "names": sorted(self.names)[-_KEPT_PER_PATH:],
             "closed": self.closed,
             "outcome": self.outcome,

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.agent import journal
+from orchestrator.agent import changes, journal
 from orchestrator.agent.errors import AgentError
 from orchestrator.agent.tree import Tree
 from tests.agent import scene
@@ -269,9 +269,11 @@ def _go_on(disk: SimFs, promises: Promises) -> None:
 
 @contextmanager
 def _capacity(size_bytes: int) -> Iterator[None]:
-    """Of a new journal: one that the story exceeds grows and is compacted."""
-    usual, journal.CAPACITY_BYTES = journal.CAPACITY_BYTES, size_bytes
+    """Of a new journal: one that the story exceeds grows and is compacted. What is reserved for the records that end a
+    transaction shrinks with it, since a journal that is more than half empty is left as it is."""
+    usual, spare = journal.CAPACITY_BYTES, changes._SPARE_BYTES
+    journal.CAPACITY_BYTES, changes._SPARE_BYTES = size_bytes, min(spare, size_bytes // 4)
     try:
         yield
     finally:
-        journal.CAPACITY_BYTES = usual
+        journal.CAPACITY_BYTES, changes._SPARE_BYTES = usual, spare
