@@ -203,7 +203,7 @@ class Arm:
             "argv": list(plan.argv),
             "env": dict(plan.env),
             "cwd": plan.cwd,
-            "pycache": session.engine.package is not None,
+            "pycache": True,  # a server of any engine may be Python, and compile what is patched
             "grace_s": plan.grace_s,
             "own_caches": list(caches.names),
             "from_service": list(session.target.from_service),

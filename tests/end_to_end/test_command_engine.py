@@ -10,10 +10,9 @@ from tests.end_to_end.rig import free_port
 
 SERVER = '''\
 """Streams one word every PAUSE seconds."""
-import json, os, sys, time
+import json, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-PAUSE = 0.010
+from pace import PAUSE
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -49,11 +48,13 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 
 def test_a_server_of_ones_own_is_tuned_by_its_source(bench: Bench, tmp_path: Path) -> None:
-    """A patch that halves the pause is measured as the gain it is, and its file comes back byte for byte."""
+    """A patch of a module that it imports is measured as the gain it is; its file comes back, and nothing compiled stays."""
     source = tmp_path / "own"
     source.mkdir()
     program = source / "server.py"
     program.write_text(SERVER)
+    module = source / "pace.py"
+    module.write_text("PAUSE = 0.010\n")
     target = {
         "engine": "command",
         "python": str(bench.lab.python),
@@ -64,11 +65,12 @@ def test_a_server_of_ones_own_is_tuned_by_its_source(bench: Bench, tmp_path: Pat
         "ready": {"limit": "20s", "stall": "10s"},
     }
     bench.write_inventory({"hosts": {"here": {"route": "local", "target": "own"}}, "targets": {"own": target}})
-    edit = {"file": "own/server.py", "find": "PAUSE = 0.010", "replace": "PAUSE = 0.005"}
+    edit = {"file": "own/pace.py", "find": "PAUSE = 0.010", "replace": "PAUSE = 0.005"}
     row = {"id": "half-the-pause", "expect": "90%", "changes": [{"patch": {"edits": [edit]}}]}
     code, summary = bench.run("run", str(bench.write_playbook([row])))
     assert code == 0, json.dumps(summary)
     finding = summary["findings"][0]
     assert finding["verdict"] == "improved"
     assert 0.5 < finding["effect"] < 1.2
-    assert program.read_text() == SERVER
+    assert module.read_text() == "PAUSE = 0.010\n"
+    assert sorted(source.iterdir()) == [module, program]
