@@ -26,7 +26,7 @@ from tests.faults.table import Row
 ROOT = "/work/tree"
 _APART = "/journals"
 _REBOOTED = "boot-2"
-_SMALL_BYTES = 6 << 10
+_SMALL_BYTES = 3 << 10
 _NEWER_A = scene.NEW_A + b"# and more\n"
 
 
@@ -91,14 +91,15 @@ def _take(disk: SimFs, promises: Promises, boot_id: str = scene.BOOT) -> Tree:
 
 
 def experiments(disk: SimFs, promises: Promises) -> None:
-    """Two transactions, and everything of ours is taken away."""
+    """Some transactions, and everything of ours is taken away."""
     tree = _take(disk, promises)
     tree.snapshot()
     promises.say("found", True)
     tree.apply("e1", scene.three_changes(ROOT))
     tree.revert("e1", "done")
-    tree.apply("e2", [scene.replace(f"{ROOT}/a.py", scene.OLD_A, scene.NEW_A)])
-    tree.revert("e2", "done")
+    for txn in ("e2", "e3", "e4"):  # enough for a small journal to be compacted
+        tree.apply(txn, [scene.replace(f"{ROOT}/a.py", scene.OLD_A, scene.NEW_A)])
+        tree.revert(txn, "done")
     tree.close()
     for what in ("epoch", "found"):
         promises.say(what, None)
