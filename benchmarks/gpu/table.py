@@ -73,7 +73,8 @@ def await_arm(command: Command, place: int, step: str, limit_s: float) -> ArmSpa
     arms = command.arms()
     if len(arms) <= place or step not in arms[place].steps:
         said = "\n".join(s.text for s in command.said[-15:])
-        raise Stopped(f"arm {place} never came to {step!r}:\n{said}")
+        ended = f"\nit ended with {command.finish(1.0)}" if command.is_over else ""
+        raise Stopped(f"arm {place} never came to {step!r}:\n{said}{ended}")
     return arms[place]
 
 

@@ -48,7 +48,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 
 def test_a_server_of_ones_own_is_tuned_by_its_source(bench: Bench, tmp_path: Path) -> None:
-    """A patch of a module that it imports is measured as the gain it is; its file comes back, and nothing compiled stays."""
+    """A patch of a module it imports is measured as the gain it is; its file comes back, and nothing compiled stays."""
     source = tmp_path / "own"
     source.mkdir()
     program = source / "server.py"
