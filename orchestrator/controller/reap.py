@@ -227,7 +227,7 @@ def _in_the_way(
     found = []
     for process in left:
         decision = why[process.pid]
-        if decision.kind in (Kind.ANCESTOR, Kind.DEFUNCT):
+        if decision.kind in (Kind.ANCESTOR, Kind.AGENT, Kind.DEFUNCT, Kind.MONITOR):
             continue
         holds = session.target.port in process.listens or bool(_our_devices(session, process))
         if holds:

@@ -1,12 +1,13 @@
 """Which processes may be ended, and the sentence that says why.
 
 A process is ours by proof: descent from our guard, an identity in our journal, the session of our launch, or a run id
-of ours in its environment. Its name proves nothing and is never looked at. No ancestor of ours is ever ended, and
-what cannot be seen is unknown, not free.
+of ours in its environment. Its name proves nothing: it never gets a process ended. No ancestor of ours is ever ended,
+and what cannot be seen is unknown, not free.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -21,9 +22,19 @@ class Kind(StrEnum):
     LISTED = "listed"
     FOREIGN = "foreign"
     ANCESTOR = "ancestor"  # the agent runs below it; our guard and process 1 are held as dear
+    AGENT = "agent"  # the agent asks something with it, such as nvidia-smi
+    MONITOR = "monitor"  # a tool that watches cards and computes nothing; never ended, and in nobody's way
     DEFUNCT = "defunct"  # holds nothing; its parent has to collect it
     STUCK = "stuck"  # in the kernel, beyond signals: the host is quarantined, nothing is retried
     UNKNOWN = "unknown"  # not ours as far as can be seen, and not all could be seen
+
+
+MONITORS = frozenset(
+    {"dcgm-exporter", "dcgmi", "gpustat", "nv-hostengine", "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-smi"}
+    | {"nvitop", "nvtop", "nv-fabricmanager", "nvidia_gpu_exporter"}
+)
+"""Programs that keep a card's device file open to read its counters. One that took memory all the same is caught when
+memory is held against the card's idle level."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,12 @@ class Process:
         for name in ("cmdline", "devices", "listens"):
             fields[name] = tuple(fields.get(name) or ())
         return cls(**fields)
+
+    @property
+    def is_monitor(self) -> bool:
+        """By the program's own file, or the script that an interpreter was started with."""
+        names = {posixpath.basename(word) for word in (self.exe, *self.cmdline[:2]) if word}
+        return bool(names & MONITORS)
 
     @property
     def identity(self) -> Identity:
@@ -165,6 +182,8 @@ class _Table:
             return Kind.DEFUNCT, f"defunct, it holds nothing; its parent {name} has to collect it"
         if why := self._is_ours(process):
             return Kind.OURS, why
+        if self.ours.agent_pid in self._chain(process.ppid):
+            return Kind.AGENT, "our agent asks something with it"
         if any(identity.is_of(process) for identity in self.policy.listed):
             return Kind.LISTED, "named by a person"
         if why := self._is_engine(process):
@@ -221,6 +240,8 @@ class _Table:
         ]
         if hidden:
             return Kind.UNKNOWN, f"of {owner}{holding}; its {' and '.join(hidden)} cannot be read: unknown, not free"
+        if process.is_monitor and not process.listens:
+            return Kind.MONITOR, f"of {owner}{holding}; watches the cards, and is in nobody's way"
         return Kind.FOREIGN, f"of {owner}, for {process.age_s:.0f} s{holding}; nothing shows that it is ours"
 
     def _chain(self, pid: int) -> set[int]:

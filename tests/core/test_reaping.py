@@ -59,6 +59,15 @@ def decide_one(
         ({"fds_readable": False, "user": "eve"}, False, Kind.UNKNOWN, "of eve; its open files cannot be read"),
         ({"devices": ("/dev/nvidia0",), "user": "eve", "age_s": 90.0}, False, Kind.FOREIGN, "of eve, for 90 s, holds"),
         ({"devices": ("/dev/nvidia0",), "state": "D"}, False, Kind.FOREIGN, "uninterruptible in the kernel"),
+        ({"devices": ("/dev/nvidia0",), "ppid": 42, "exe": PYTHON}, False, Kind.AGENT, "our agent asks"),
+        ({"devices": ("/dev/nvidia0",), "exe": "/usr/bin/nvidia-smi"}, False, Kind.MONITOR, "in nobody's way"),
+        (
+            {"devices": ("/dev/nvidia0",), "cmdline": (PYTHON, "/usr/bin/nvitop")},
+            False,
+            Kind.MONITOR,
+            "watches the cards",
+        ),
+        ({"listens": (30000,), "exe": "/usr/bin/dcgm-exporter"}, False, Kind.FOREIGN, "holds port 30000"),
     ],
 )
 def test_each_kind_of_process_has_its_decision_and_sentence(
