@@ -249,7 +249,10 @@ def cut(bench: Bench, command: Command, title: str, did: str) -> None:
     kill_at = time.monotonic()
     kill_all(ranks)
     code, _ = command.finish(120.0)
-    row = bench.arm_row(did, command.arms()[-1], cut_at=kill_at)
+    hurt, *after = [one for one in command.arms() if one.begin_at >= arm.begin_at]
+    row = bench.arm_row(did, hurt, cut_at=kill_at)
+    if after:
+        row.notes.append(f"then tried once more: {'ready' if 'gate' in after[-1].steps else 'not ready'}")
     family = bench.watch.family(arm.begin_at)
     workers = [life for life in family if "compile_worker" in life.title]
     ends = [life.dead_at - kill_at for life in family if life.dead_at is not None and life.dead_at >= kill_at]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -19,8 +19,10 @@ def add(app: typer.Typer) -> None:
 def tui(
     write: Annotated[bool, typer.Option("--write", help="Let keys ask for changes; each is agreed to first.")] = False,
     state: options.State = None,
+    as_json: options.Json = False,
 ) -> int:
     """Open the dashboard: what runs, what is next, what was learned. Opens at any time and changes nothing by itself.
+    With --json: what it would show first, once, without a terminal.
 
     Example: orchestrator tui --state state
     """
@@ -28,6 +30,10 @@ def tui(
     import time
 
     path = options.settings(state).state.value
+    if as_json:
+        bring_up_to_date(path)
+        output.emit_json(first_picture(path))
+        return 0
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused(
             "the dashboard needs a terminal", hint="orchestrator finding list and todo list show the same as text"
@@ -37,6 +43,17 @@ def tui(
 
     Dashboard(path, may_write=write, now=time.time).run()
     return 0
+
+
+def first_picture(path: Path) -> Any:  # noqa: ANN401 - whatever the screens show
+    from contextlib import closing
+    from dataclasses import asdict
+
+    from orchestrator.ledger.watching import Watch
+    from orchestrator.tui.picture import Filters, take
+
+    with closing(Watch(path)) as watch:
+        return asdict(take(watch, Filters()))
 
 
 def bring_up_to_date(path: Path) -> None:

@@ -5,6 +5,7 @@ Layer 1. The calls are those of one part of the story only; the others are met w
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,9 @@ class Part:
     scene: Scene
     agent: Agent
     done: list[str]
+
+    def __post_init__(self) -> None:
+        """Makes what has to lie there before the agent opens anything."""
 
     def before(self) -> Steps:
         raise NotImplementedError
@@ -98,7 +102,18 @@ def _is_taken_back(scene: Scene) -> bool:
 
 
 class Copied(Part):
-    """The tree is a copy: the found one is never written."""
+    """The tree is a copy: the found one is never written. The home of the copy is there from an earlier run, so that
+    what is in it has names that are known beforehand."""
+
+    def __post_init__(self) -> None:
+        found = os.fsencode(os.path.realpath(self.scene.root))
+        name = f"shadow-{os.path.basename(os.fsdecode(found))}-{hashlib.sha256(found).hexdigest()[:12]}"
+        self.home = self.scene.base / "shadows" / name
+        self.home.mkdir(parents=True, mode=0o700)
+
+    def names(self) -> dict[str, str]:
+        home = os.stat(self.home)
+        return {self.home.name: "HOME", f".orchestrator-{home.st_dev:x}-{home.st_ino:x}": "KEPT"}
 
     def _request(self) -> dict[str, Any]:
         return {**self.scene.open_request(), "shadow": {"dir": str(self.scene.base / "shadows")}}
@@ -116,8 +131,7 @@ class Copied(Part):
         )
 
     def _change(self) -> dict[str, Any]:
-        (home,) = (self.scene.base / "shadows").glob("shadow-*")
-        return change(home / "tree" / "a.py", "replace", OLD_A, NEW_A)
+        return change(self.home / "tree" / "a.py", "replace", OLD_A, NEW_A)
 
     def settle(self, verdict: Verdict) -> None:
         if look(self.scene.base / "work") != self.scene.before:
