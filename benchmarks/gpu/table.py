@@ -253,7 +253,7 @@ def cut(bench: Bench, command: Command, title: str, did: str) -> None:
     row = bench.arm_row(did, hurt, cut_at=kill_at)
     if after:
         row.notes.append(f"then tried once more: {'ready' if 'gate' in after[-1].steps else 'not ready'}")
-    family = bench.watch.family(arm.begin_at)
+    family = [life for life in bench.watch.family(arm.begin_at) if life.seen_at <= kill_at]
     workers = [life for life in family if "compile_worker" in life.title]
     ends = [life.dead_at - kill_at for life in family if life.dead_at is not None and life.dead_at >= kill_at]
     row.notes.append(
