@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.contamination import UNEQUAL_TOKENS, Doubt, doubts_of_pair
 from orchestrator.core.guardrails import arm_values, breaches, hold
 from orchestrator.serving.evidence import evidence_of
-from orchestrator.serving.settings import treated_names
+from orchestrator.serving.settings import patched_names, treated_names
 
 if TYPE_CHECKING:
     from orchestrator.controller.arm import ArmResult
@@ -36,6 +36,8 @@ def doubts_between(
         for name, one in (("baseline", baseline), ("treatment", result))
     )
     treated = treated_names(a.resolved, b.resolved, treatment.expectation.flags, measure.may_differ)
+    apart = [n for n in a.resolved.keys() & b.resolved.keys() if a.resolved[n] != b.resolved[n] and n not in treated]
+    treated += patched_names(apart, ((edit.path, edit.before, edit.after) for edit in treatment.files))
     found = doubts_of_pair(a, b, treated=treated, is_latency=measure.metric.startswith(_LATENCY))
     return [*found, *_unequal_totals(baseline, result)]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 from orchestrator.serving.configuration import flag_key
@@ -51,3 +54,59 @@ _COMMON = frozenset(
     {"disable", "enable", "size", "mode", "path", "backend", "type", "dtype", "model", "token", "tokens"}
 )
 """Words that settings share without having anything to do with one another."""
+_NAME = re.compile(r"[A-Za-z_]\w*(?:-\w+)*")
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+Contents = tuple[str, bytes | None, bytes | None]
+"""The path of one file, and what it holds before and after; None where there is none."""
+
+
+def patched_names(differing: Iterable[str], files: Iterable[Contents]) -> list[str]:
+    """Those settings among `differing` that the changes of the files account for: a statement that was changed names
+    them, such as the condition under which an engine sets one by itself. With one of them goes what engines derive."""
+    wanted = set(differing)
+    if not wanted:
+        return []
+    named: set[str] = set()
+    for path, before, after in files:
+        named |= _names_changed(before or b"", after or b"", is_python=path.endswith(".py"))
+    found = wanted & named
+    return sorted(found | (wanted & _DERIVED)) if found else []
+
+
+def _names_changed(before: bytes, after: bytes, *, is_python: bool) -> set[str]:
+    """Names in the innermost statements that lines were taken from or put into; of what is no Python, in the lines."""
+    texts = [data.decode("utf-8", "replace") for data in (before, after)]
+    lines = [text.splitlines() for text in texts]
+    spans = [_statements(text) if is_python else [] for text in texts]
+    names: set[str] = set()
+    for tag, *ends in SequenceMatcher(None, lines[0], lines[1], autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        for side, (first, last) in enumerate((ends[:2], ends[2:])):
+            for number in range(first + 1, last + 1):
+                start, end = _innermost(spans[side], number)
+                names.update(name for line in lines[side][start - 1 : end] for name in _names(line))
+    return names
+
+
+def _names(line: str) -> Iterator[str]:
+    """Words as names of settings: `--ep-size` is `ep_size`, and might be a difference of two."""
+    for word in _NAME.findall(line):
+        yield flag_key(word)
+        yield from word.split("-")
+
+
+def _statements(text: str) -> list[tuple[int, int]]:
+    """First and last line of every statement, from 1. Functions and classes are no reason for all that they hold."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []
+    statements = (n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not isinstance(n, _SCOPES))
+    return [(statement.lineno, statement.end_lineno or statement.lineno) for statement in statements]
+
+
+def _innermost(spans: Sequence[tuple[int, int]], number: int) -> tuple[int, int]:
+    around = [span for span in spans if span[0] <= number <= span[1]]
+    return min(around, key=lambda span: span[1] - span[0], default=(number, number))
