@@ -12,12 +12,12 @@ from orchestrator.controller.resume import DRIFT, Past
 from orchestrator.controller.treatment import Treatment, untouched
 from orchestrator.core.diagnosis import may_pass
 from orchestrator.core.lifecycle import ArmStep
-from orchestrator.core.noise import STORED_DF, Drift, Noise, detect_drift, learn_noise
+from orchestrator.core.noise import STORED_DF, Drift, Noise, detect_drift, learn_noise, lend
 from orchestrator.core.records import LaunchOutcome, Verdict
 from orchestrator.core.stats import LaunchValue
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
 from orchestrator.serving.configuration import baseline_configuration
-from orchestrator.serving.metrics import within_cv
+from orchestrator.serving.metrics import doubt_cv
 
 if TYPE_CHECKING:
     from orchestrator.controller.book import ArmBook, Book
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from orchestrator.core.records import ArmKind, ExperimentRecord, ExperimentState
 
 PRIOR_CV = 0.03
-"""Noise between launches that is assumed until it is measured; never less than what one launch shows within itself."""
+"""Noise between launches that is assumed until it is measured; never less than what the repetitions of one
+launch leave open of its value."""
 
 Changes = Sequence[Mapping[str, Any]]
 """Changes of a hypothesis as the ledger keeps them."""
@@ -225,13 +226,15 @@ class Launcher:
 
     def _drift(self, context: str, before: Sequence[float]) -> Drift:
         now = [v.value for v in self.baselines[context].values()][len(before) :]
-        noise = self.stored_noise(context) or Noise(self.prior_cv(context), STORED_DF)
-        return detect_drift(before, now, stored=noise)
+        stated_cv = self.prior_cv(context)
+        lent = lend(self.stored_noise(context), stated_cv)
+        noise = Noise(lent.cv, min(lent.df, STORED_DF))
+        return detect_drift(before, now, stored=noise, stated_cv=stated_cv)
 
     def prior_cv(self, context: str, results: Sequence[ArmResult] = ()) -> float:
-        """The stated noise between launches, or that within one launch where it is larger."""
+        """The stated noise between launches, or what one launch leaves open of its own value where that is more."""
         metric = self.playbook.measure.metric
-        return max(PRIOR_CV, *(within_cv(r.samples, metric) for r in (*self.baselines[context].current, *results)))
+        return max(PRIOR_CV, *(doubt_cv(r.samples, metric) for r in (*self.baselines[context].current, *results)))
 
     def stored_noise(self, context: str) -> Noise | None:
         """Between launches of the baseline, from earlier runs on this host in this context. A run is one group: what

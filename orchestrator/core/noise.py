@@ -23,6 +23,12 @@ STORED_DF = 20.0
 BORROWED_DF = 3.0
 """Stored noise of the baseline, lent to a treatment: it then lies within a factor of 2.3 nine times in ten."""
 
+KNOWN_DF = 3.0
+"""Stored noise with less behind it competes with the stated one: two launches may agree, or not, by chance alone."""
+
+LEND_ERROR = 0.005
+"""Where stored and stated noise are held against one another: the chance of a launch further off than either says."""
+
 NOISIER = 0.1
 """An arm keeps its own noise where chance would show so much more than is stored less often than this."""
 
@@ -68,13 +74,24 @@ class ArmNoise:
         return 1.0 if not self.lent_df else 0.0 if not self.own_df else self.own_df / (self.own_df + self.lent_df)
 
 
+def lend(stored: Noise | None, stated_cv: float) -> Noise:
+    """Noise for a launch that shows none: the stored one; until enough is behind that, the stated one as if it were
+    known (infinite `df`), unless what is stored says more. Stated noise is never less than what is stored."""
+    if stored is None:
+        return Noise(stated_cv, math.inf)
+    if stored.df >= KNOWN_DF:
+        return Noise(stored.cv, min(stored.df, STORED_DF))
+    stated = Noise(max(stated_cv, stored.cv), math.inf)
+    return min(stored, stated, key=lambda noise: t_quantile(1 - LEND_ERROR, noise.df) * noise.cv)
+
+
 def shrink(own: Noise | None, stored: Noise | None, *, stated_cv: float, weight_df: float) -> ArmNoise:
     """Noise of one launch of an arm. `own` None: a single launch, which shows none. `weight_df` caps what is stored.
 
-    Without anything stored a single launch borrows the stated noise, as if it were known.
+    A single launch borrows (`lend`).
     """
     if own is None:
-        lent = Noise(stored.cv, min(stored.df, STORED_DF)) if stored else Noise(stated_cv, math.inf)
+        lent = lend(stored, stated_cv)
         return ArmNoise(max(lent.cv, LEAST_CV), 0.0, lent.df)
     if stored is not None:
         lent = Noise(stored.cv, min(stored.df, weight_df))

@@ -39,6 +39,7 @@ from orchestrator.core.noise import (
     ArmNoise,
     Noise,
     between_launch_noise,
+    lend,
     pool_noise,
     shared_df,
     shrink,
@@ -180,7 +181,8 @@ class _Stores:
 
     @property
     def source(self) -> Literal["stored", "stated"]:
-        return "stored" if self.baseline or self.treatment else "stated"
+        lent = [lend(noise, self.stated_cv) for noise in (self.baseline, self.treatment)]
+        return "stored" if any(math.isfinite(noise.df) for noise in lent) else "stated"
 
     def noises(self, shown: Sequence[Noise | None]) -> tuple[ArmNoise, ArmNoise]:
         """Of the baseline and of the treatment, which borrows the baseline's with less weight."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
@@ -45,6 +46,13 @@ def within_cv(samples: Sequence[Sample], metric: str) -> float:
     if len(values) < 2:
         return 0.0
     return stdev(values) / fmean(values)
+
+
+def doubt_cv(samples: Sequence[Sample], metric: str) -> float:
+    """What the spread of its repetitions leaves open of the value of a launch, which is that of all of them together:
+    as a fraction of it; 0.0 where `within_cv` is."""
+    repetitions = len(_by_repetition([s for s in samples if s.get("ok")]))
+    return within_cv(samples, metric) / math.sqrt(max(1, repetitions))
 
 
 def token_totals(samples: Sequence[Sample]) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from orchestrator.core.noise import (
     detect_drift,
     launches_to_plan,
     learn_noise,
+    lend,
     shared_df,
     shrink,
     smallest_effect,
@@ -97,6 +98,24 @@ def test_noise_that_is_lent_to_both_arms_is_one_estimate() -> None:
     assert shared_df([1.0, 1.0], lent) == pytest.approx(4)
     own = [shrink(Noise(0.01, 4), None, stated_cv=0.03, weight_df=BORROWED_DF)] * 2
     assert shared_df([1.0, 1.0], own) == pytest.approx(8)
+
+
+def test_two_stored_launches_do_not_make_a_clear_effect_doubtful() -> None:
+    """Noise of a single pair is worth little: with it a gain of 40 % is as plain as with the stated noise alone."""
+    for stored in (None, Noise(0.013, 1), Noise(0.0001, 1), Noise(0.013, 6)):
+        said = look([82.0], [115.0], stored=stored)
+        assert (said.verdict, said.screened) == (Verdict.improved, True), said.reason
+    assert look([82.0], [115.0], stored=Noise(0.2, 1)).verdict is Verdict.inconclusive, "a host that noisy is believed"
+
+
+def test_the_stated_noise_stands_in_until_more_is_known() -> None:
+    """A pair is lent only where it says more than the stated noise; what is known from more launches always is."""
+    assert lend(None, 0.03) == Noise(0.03, math.inf)
+    assert lend(Noise(0.013, 1), 0.03) == Noise(0.03, math.inf)
+    assert lend(Noise(0.05, 1), 0.03) == Noise(0.05, math.inf)
+    assert lend(Noise(0.002, 2), 0.03) == Noise(0.002, 2)
+    assert lend(Noise(0.05, 3), 0.03) == Noise(0.05, 3)
+    assert lend(Noise(0.01, 90), 0.03).df == 20
 
 
 def test_noise_is_learned_within_groups_only() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import py_compile
 import subprocess
@@ -98,6 +99,8 @@ def test_spread_within_a_launch_is_relative_to_its_mean() -> None:
     samples = [sample(8, 1.0), sample(12, 1.0, repetition=1)]
     assert metrics.within_cv(samples, "output_tps") == pytest.approx(0.2828, abs=1e-3)
     assert metrics.within_cv(samples[:1], "output_tps") == 0.0
+    assert metrics.doubt_cv(samples, "output_tps") == pytest.approx(0.2828 / math.sqrt(2), abs=1e-3)
+    assert metrics.doubt_cv(samples[:1], "output_tps") == 0.0
 
 
 def test_nothing_measured_is_none_and_never_zero() -> None:
