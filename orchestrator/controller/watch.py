@@ -15,6 +15,8 @@ minute after it."""
 
 _VICTIMS = frozenset({"peer_died", "worker_died_silently"})
 """What the others say of a rank that is gone."""
+_COMPUTES = ("scheduler", "Worker")
+"""In the titles of processes that take part in collectives; only the loss of one of them breaks a collective."""
 
 
 class ServerWatch:
@@ -32,7 +34,7 @@ class ServerWatch:
         self._evidence: int | None = None
         self.exit: Mapping[str, Any] | None = None
         self.fatal: str | None = None
-        self.ended_rank: str | None = None
+        self.ended_ranks: list[tuple[str, int]] = []
         self.wake = threading.Event()
         self.is_ending = False
         self._lost = threading.Event()
@@ -50,9 +52,9 @@ class ServerWatch:
             self.exit = data
             self._lose(_ended(data))
         elif event == "rank_exit":
-            sentence = f"{data.get('title', 'a rank')} (pid {data.get('pid')}) ended"
-            self.ended_rank = self.ended_rank or sentence
-            self._fail(sentence)
+            title, pid = str(data["title"]), int(data["pid"])
+            self.ended_ranks.append((title, pid))
+            self._fail(f"{title} (pid {pid}) ended")
 
     @property
     def is_lost(self) -> bool:
@@ -77,9 +79,19 @@ class ServerWatch:
         the complaints of those that talked to it."""
         if diagnosis.outcome != "failed" or not diagnosis.cause_line:
             return None
-        if diagnosis.category in _VICTIMS and self.ended_rank is not None:
-            return f"{self.ended_rank} without a word; then: {diagnosis.cause_line}"
-        return diagnosis.cause_line
+        silent = self._silent_rank(diagnosis) if diagnosis.category in _VICTIMS and self.ended_ranks else None
+        return f"{silent} ended without a word; then: {diagnosis.cause_line}" if silent else diagnosis.cause_line
+
+    def _silent_rank(self, diagnosis: Diagnosis) -> str | None:
+        """The first that ended. All end within a tenth of a second once one is lost, so where a collective broke it is
+        the first that takes part in collectives and is not the one that complains."""
+        ended = self.ended_ranks
+        if diagnosis.category == "peer_died":
+            ended = [one for one in ended if any(word in one[0] for word in _COMPUTES)]
+            ended = [one for one in ended if not (diagnosis.rank and one[0].endswith(diagnosis.rank))]
+            if not ended:
+                return f"a peer of {diagnosis.rank}" if diagnosis.rank else None
+        return f"{ended[0][0]} (pid {ended[0][1]})"
 
     def await_loss(self, timeout_s: float) -> bool:
         """Whether the server is lost now or within `timeout_s`."""

@@ -49,3 +49,13 @@ def test_a_loss_is_told_once_and_never_while_we_end_it_ourselves() -> None:
     quiet("exit", {"launch_id": "l1", "exit_code": -9, "signal": 9})
     quiet("exit", {"launch_id": "other"})
     assert told == [] and quiet.is_lost
+
+
+def test_a_broken_collective_is_blamed_on_one_that_took_part_in_it() -> None:
+    """All of them end at once: neither the one that complains nor the detokenizer broke it, whoever was seen first."""
+    complains = ("rank_exit", {"pid": 75, "title": "sglang::scheduler_TP0"})
+    beside = ("rank_exit", {"pid": 78, "title": "sglang::detokenizer"})
+    watch, _ = watch_with(beside, complains, ("log", {"lines": VICTIM}))
+    assert str(watch.cause_of(diagnose(watch.text))).startswith("a peer of TP0 ended without a word; then: Runtime")
+    watch("rank_exit", {"launch_id": "l1", "pid": 77, "title": "sglang::scheduler_TP1"})
+    assert str(watch.cause_of(diagnose(watch.text))).startswith("sglang::scheduler_TP1 (pid 77) ended without a word")
