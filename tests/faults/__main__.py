@@ -147,7 +147,7 @@ class Harness:
         return row
 
     def _simulated(self, kind: simulator.Kind) -> Row:
-        samples, stride = (1, 5) if self.share < 1.0 else (2, 1)
+        samples, stride = (1, 5) if self.share < 1.0 else (1, 2)
         cuts = simulator.Cuts(kind, samples=samples, seed=SEED, stride=stride)
         return cuts.carry_out(f"9 simulated, {kind.name}", self.stop_at)
 
