@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import hypot, sqrt
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.controller import lastgood
@@ -232,9 +233,11 @@ class Launcher:
         return detect_drift(before, now, stored=noise, stated_cv=stated_cv)
 
     def prior_cv(self, context: str, results: Sequence[ArmResult] = ()) -> float:
-        """The stated noise between launches, or what one launch leaves open of its own value where that is more."""
+        """The stated noise between launches, or what a launch of either arm leaves open of its own value where that is
+        more: of all launches of an arm together, since the largest of many would only grow."""
         metric = self.playbook.measure.metric
-        return max(PRIOR_CV, *(doubt_cv(r.samples, metric) for r in (*self.baselines[context].current, *results)))
+        arms = [[doubt_cv(r.samples, metric) for r in arm] for arm in (self.baselines[context].current, results)]
+        return max([PRIOR_CV, *(hypot(*doubts) / sqrt(len(doubts)) for doubts in arms if doubts)])
 
     def stored_noise(self, context: str) -> Noise | None:
         """Between launches of the baseline, from earlier runs on this host in this context. A run is one group: what
