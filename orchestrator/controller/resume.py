@@ -15,7 +15,7 @@ from orchestrator.controller.arm import ArmResult
 from orchestrator.controller.treatment import Treatment, build, paths_to_read, untouched
 from orchestrator.core.diagnosis import Diagnosis
 from orchestrator.core.lifecycle import ArmStep, after_restart
-from orchestrator.core.records import LaunchOutcome
+from orchestrator.core.records import CONTINUES, LaunchOutcome
 from orchestrator.errors import OrchestratorError
 from orchestrator.serving.configuration import baseline_configuration
 from orchestrator.serving.gate import Answers
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 DRIFT = "drift"
 """Phase of the event that says that a baseline has left its level."""
-
-CONTINUES = "continues"
-"""Option of a run that goes on where an earlier one ended."""
 
 _GOES_ON = frozenset({ArmStep.READY, ArmStep.CHECK})
 _TOLD = ("outcome", "category", "cause_line", "cause_lineno", "rank", "certainty", "remedy")

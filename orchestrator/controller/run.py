@@ -14,10 +14,10 @@ from orchestrator.controller.clock import SystemClock
 from orchestrator.controller.interrupts import Interrupts
 from orchestrator.controller.narration import Costs, Narrator, Silent
 from orchestrator.controller.prepare import Prepared, prepare, prepare_session
-from orchestrator.controller.resume import CONTINUES
 from orchestrator.controller.spending import OutOfBudget
 from orchestrator.controller.turn import sole_turn
 from orchestrator.core.planning import refuse_unknown
+from orchestrator.core.records import CONTINUES
 from orchestrator.errors import Dirty, Interrupted, OrchestratorError, Refused
 
 if TYPE_CHECKING:

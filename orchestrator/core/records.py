@@ -313,6 +313,10 @@ class TodoRow(Model):
         return Hypothesis.model_validate(self.hypothesis)
 
 
+CONTINUES = "continues"
+"""Option of a run that goes on where an earlier one ended: that run's number."""
+
+
 class RunRecord(Model):
     """One process working through a campaign on one host."""
 

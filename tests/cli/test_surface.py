@@ -30,6 +30,14 @@ def test_help_loads_no_heavy_library() -> None:
     assert "demo" in done.stdout
 
 
+def test_a_run_connects_before_it_loads_how_to_judge() -> None:
+    """What is wanted only once the host is open is loaded while the host answers."""
+    code = "import sys, orchestrator.controller.run; print([m for m in sys.modules if m.startswith(sys.argv[1])])"
+    later = "orchestrator.core.diagnosis"
+    done = subprocess.run([sys.executable, "-c", code, later], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_documented_exit_codes_are_the_real_ones() -> None:
     """The table in docs/exit-codes.md names every kind of error with its code, and no other."""
     text = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
