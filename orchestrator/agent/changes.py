@@ -41,10 +41,10 @@ class Changes:
         self._journal = journal
         self.history = History(journal.records())
 
-    def note(self, kind: str, data: Mapping[str, Any]) -> int:
-        """Appends a record, durable on return, and takes it into the history."""
+    def note(self, kind: str, data: Mapping[str, Any], *, can_wait: bool = False) -> int:
+        """Appends a record, durable on return or, where it can wait, with the next one; takes it into the history."""
         with os_errors("journal"):
-            seq = self._journal.append(kind, data)
+            seq = self._journal.append(kind, data, can_wait=can_wait)
         self.history.add(Record(seq, kind, self._journal.records()[-1].data))
         return seq
 
@@ -109,7 +109,7 @@ class Changes:
             files.swap_all(self._fs, transaction, placed)
             files.drop_compiled(self._fs, self._place, transaction)
             left = {at: self._fs.lstat(at).mtime_ns for at in transaction.dirs}
-            self.note("APPLIED", {"txn": transaction.txn, "left": left})
+            self.note("APPLIED", {"txn": transaction.txn, "left": left}, can_wait=True)
             seen = files.read_back(self._fs, transaction)
         except (OSError, AgentError) as error:
             self._take_back(transaction, placed, error)
@@ -185,7 +185,8 @@ class Changes:
         undone = files.undo(self._fs, self._place, transaction, placed, touched, intend)
         if not undone.held:
             paths = [change.path for change in transaction.changes]
-            self.note("REVERTED", {"txn": txn, "reason": reason, "kept": undone.kept, "paths": paths})
+            outcome = {"txn": txn, "reason": reason, "kept": undone.kept, "paths": paths}
+            self.note("REVERTED", outcome, can_wait=True)
             self._fs.forget_contents()
         elif report_digest(undone.held) != report_digest(self.history.report):
             self.note("CONFLICT", {"txn": txn, "report": undone.held})

@@ -1,7 +1,7 @@
 """The journal on the host: what is about to happen, on disk before it happens.
 
 A preallocated file of records, each a multiple of 512 bytes: magic, sequence number, length, CRC32, JSON. A record is
-durable when `append` returns. The first record that does not check out ends the journal: it is the one that was being
+durable when `append` returns, or with the next one where it only tells an outcome. The first record that does not check out ends the journal: it is the one that was being
 written when the machine stopped.
 """
 
@@ -85,9 +85,11 @@ class Journal:
         """All records, oldest first."""
         return self._records
 
-    def append(self, kind: str, data: Mapping[str, Any]) -> int:
+    def append(self, kind: str, data: Mapping[str, Any], *, can_wait: bool = False) -> int:
         """Writes one record and returns its number once it is durable, and with it all before it: those of a process
         that was killed may have been in memory only, and the first record of an epoch precedes every effect.
+
+        `can_wait`: durable with the next record. For outcomes whose loss has recovery do once more what is done.
 
         When this fails the record may or may not be there; the next one takes its place.
         """
@@ -98,7 +100,8 @@ class Journal:
         frame = encode(seq, kind, data)
         self.reserve(len(frame))
         self._fs.pwrite_all(self._fd, frame, self.used_bytes)
-        self._fs.fdatasync(self._fd)
+        if not can_wait:
+            self._fs.fdatasync(self._fd)
         self.used_bytes += len(frame)
         written = decode(frame)
         assert written is not None
