@@ -1,8 +1,8 @@
 """The journal on the host: what is about to happen, on disk before it happens.
 
 A preallocated file of records, each a multiple of 512 bytes: magic, sequence number, length, CRC32, JSON. A record is
-durable when `append` returns, or with the next one where it only tells an outcome. The first record that does not check out ends the journal: it is the one that was being
-written when the machine stopped.
+durable when `append` returns, or with the next one where it only tells an outcome. The first record that does not check
+out ends the journal: it is the one that was being written when the machine stopped.
 """
 
 from __future__ import annotations
