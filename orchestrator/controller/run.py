@@ -133,8 +133,11 @@ def _run(request: RunRequest, prepared: Prepared, session: HostSession, started:
         raise
     except OutOfBudget as end:
         summary.ended = end.reason
-    except OrchestratorError:
+    except OrchestratorError as error:
         state = "failed" if state == "interrupted" else state
+        told = {"kind": error.kind, "what": error.what, "facts": error.facts, "hint": error.hint}
+        note = partial(ledger.note, "run_failed", prepared.masker.data(told), host=session.name, run_id=run_row.id)
+        _record_last(note, session, dirty=True)  # a ledger that cannot be written may not hide why the run failed
         raise
     finally:
         _record_last(partial(_end_rows, ledger, run_row, state), session, dirty=state == "dirty")

@@ -41,7 +41,8 @@ def test_memory_that_comes_back_late_is_waited_for(bench: Bench) -> None:
 
 
 def test_memory_that_nobody_gives_back_refuses_the_launch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 5 before anything is launched, with the card, its level, and that nobody can be seen to hold it."""
+    """Exit code 5 before anything is launched, with the card, its level, and that nobody can be seen to hold it; the
+    ledger keeps why."""
     monkeypatch.setattr(reap, "MEMORY_DEADLINE_S", 1.0)
     assert bench.run("host", "reap", "lab", "--hosts", str(bench.lab.hosts_file))[0] == 0
     wrap_gpu_tool(bench, 'case "$*" in *index,memory.used*) echo "2, 81000"; exit 0;; esac\nexec $REAL "$@"')
@@ -50,6 +51,9 @@ def test_memory_that_nobody_gives_back_refuses_the_launch(bench: Bench, monkeypa
     facts = shown["error"]["problems"][0]["facts"]
     assert facts["GPU 2"] == "81000 MiB above its idle level of 0 MiB"
     assert "nobody that can be seen" in facts["holders"]
+    _, trail = bench.run("ledger", "trail")
+    (why,) = [event["details"] for event in trail if event["what"] == "run_failed"]
+    assert (why["kind"], why["facts"]["GPU 2"]) == ("refused", facts["GPU 2"])
 
 
 def test_a_server_that_exits_with_code_0_has_crashed(bench: Bench) -> None:
