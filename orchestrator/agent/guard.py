@@ -330,6 +330,7 @@ class Guard:
             tree.note("STOPPED", facts)
         did.append(f"ended {len(ended.ended)} processes of launch {launched.launch_id}")
         did += [f"removed {path}" for path in swept.removed]
+        did += [f"left in place: {path}" for path in swept.kept]
         return left
 
 

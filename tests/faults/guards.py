@@ -170,7 +170,15 @@ def strike_expiring(base: Path, fault: Fault) -> Verdict:
         text = tracer.detach()
     if not has_struck(text, fault):
         raise NotReached(text[-200:])
+    scene.told.update(_named_by_guard(scene))
     return _settle(scene, guard, is_said_clean=False)
+
+
+def _named_by_guard(scene: Scene) -> set[str]:
+    """What its outcome says that the system would not let it remove."""
+    outcomes = [record.data["did"] for record in scene.records() if record.kind.startswith("GUARD_")]
+    words = "left in place: "
+    return {line.removeprefix(words) for did in outcomes for line in did if line.startswith(words)}
 
 
 def _settle(scene: Scene, guard: int, is_said_clean: bool) -> Verdict:
