@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -10,10 +10,13 @@ from orchestrator.cli import options, output
 from orchestrator.cli.selecting import Campaign, OnFindings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from orchestrator.core.records import DecisionRecord
+    from orchestrator.ledger import Ledger
 
+R = TypeVar("R")
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="In a sentence or two.", show_default=False)]
 
 
@@ -38,13 +41,9 @@ def decision_add(
 
     Example: orchestrator decision add "test the untested member alone" --finding 1
     """
-    from orchestrator.controller.records import named_finding, only_campaign, open_records
     from orchestrator.controller.todo import decide
 
-    with open_records(options.settings(state).state.value) as ledger:
-        rests = [named_finding(ledger, which).id for which in finding]
-        made = decide(ledger, only_campaign(ledger, campaign), text, rests)
-    _show([made], "decision", as_json=as_json)
+    _show([_keep(decide, text, finding, campaign, state)], "decision", as_json=as_json)
     return 0
 
 
@@ -59,13 +58,9 @@ def insight_add(
 
     Example: orchestrator insight add "the number of calls is the cost, not the call" --finding 3 --finding 4
     """
-    from orchestrator.controller.records import named_finding, only_campaign, open_records
     from orchestrator.controller.todo import conclude
 
-    with open_records(options.settings(state).state.value) as ledger:
-        rests = [named_finding(ledger, which).id for which in finding]
-        made = conclude(ledger, only_campaign(ledger, campaign), text, rests)
-    _show([made], "insight", as_json=as_json)
+    _show([_keep(conclude, text, finding, campaign, state)], "insight", as_json=as_json)
     return 0
 
 
@@ -91,6 +86,20 @@ def insight_list(campaign: Campaign = None, state: options.State = None, as_json
     with open_records(options.settings(state).state.value) as ledger:
         _show(ledger.insights(only_campaign(ledger, campaign)), "insight", as_json=as_json, is_list=True)
     return 0
+
+
+def _keep(
+    conclude: Callable[[Ledger, str, str, Sequence[int]], R],
+    text: str,
+    finding: Sequence[str],
+    campaign: str | None,
+    state: Path | None,
+) -> R:
+    from orchestrator.controller.records import named_finding, only_campaign, open_records
+
+    with open_records(options.settings(state).state.value) as ledger:
+        rests = [named_finding(ledger, which).id for which in finding]
+        return conclude(ledger, only_campaign(ledger, campaign), text, rests)
 
 
 def _show(rows: Sequence[DecisionRecord], word: str, *, as_json: bool, is_list: bool = False) -> None:

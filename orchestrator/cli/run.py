@@ -74,12 +74,12 @@ def run(
         config.state.value,
         config.hosts.value,
         host,
-        tuple(only),
-        resume,
-        yes,
-        baseline_only,
-        keep_best,
-        until,
+        only=tuple(only),
+        resume=resume,
+        yes=yes,
+        baseline_only=baseline_only,
+        keep_best=keep_best,
+        until=until,
     )
     return carry_out(request, as_json=as_json)
 
@@ -104,7 +104,14 @@ def finish(
 
     config = options.settings(state, hosts)
     request = RunRequest(
-        playbook, config.state.value, config.hosts.value, host, (), resume, yes, False, keep_best, None, True
+        playbook,
+        config.state.value,
+        config.hosts.value,
+        host,
+        resume=resume,
+        yes=yes,
+        keep_best=keep_best,
+        finish_only=True,
     )
     return carry_out(request, as_json=as_json)
 

@@ -14,6 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from orchestrator.ledger.live import LiveLine
+from orchestrator.tui.keys import MOVES
 from orchestrator.tui.words import STYLES, clean, clock, fit
 
 MOST_LINES = 20_000
@@ -44,12 +45,7 @@ class LogView(ScrollView, can_focus=True):
     """Follows the end unless told otherwise; a filter shows the lines that hold its words."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", show=False),
-        Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown,space", "page(1)", "page down", show=False),
-        Binding("home,g", "edge(0)", "first", show=False),
-        Binding("end,G", "edge(1)", "last", show=False),
+        *MOVES,
         Binding("enter", "read", "read in full", show=False),
     ]
     DEFAULT_CSS = "LogView { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; }"

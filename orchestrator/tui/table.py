@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from orchestrator.tui.keys import MOVES
 from orchestrator.tui.words import STYLES, fit
 
 LOOKED_AT = 300
@@ -66,12 +67,7 @@ class Rows(ScrollView, can_focus=True):
     """A list with a cursor. Posts `Chosen` on Enter or a click on the row under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", show=False),
-        Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("pagedown,space", "page(1)", "page down", show=False),
-        Binding("home,g", "edge(0)", "first", show=False),
-        Binding("end,G", "edge(1)", "last", show=False),
+        *MOVES,
         Binding("enter", "choose", "details", show=False),
     ]
     DEFAULT_CSS = "Rows { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; }"
