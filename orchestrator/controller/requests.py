@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.controller.acts import who
 from orchestrator.controller.clock import SystemClock
 from orchestrator.core.requests import BY_NAME, Action, RequestRecord
 from orchestrator.errors import Busy, OrchestratorError, Refused, UsageError
@@ -52,8 +51,7 @@ def ask(wish: Wish, narrator: Narrator, *, within_s: float = ANSWER_WITHIN_S) ->
         if run_id is None and action.needs_run:
             raise Refused(f"no run lives on {wish.host}", hint=f"orchestrator host verify {wish.host} tells its state")
         said = {"hypothesis": wish.hypothesis} if wish.hypothesis else {}
-        by = f"{getpass.getuser()}@{socket.gethostname()}"
-        asked = ledger.ask(action.name, wish.host, asked_by=by, run_id=run_id, arguments=said)
+        asked = ledger.ask(action.name, wish.host, asked_by=who(), run_id=run_id, arguments=said)
         if run_id is None:
             answered = _carry_out(ledger, asked, wish, narrator)
         else:

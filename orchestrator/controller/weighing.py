@@ -10,6 +10,7 @@ from orchestrator.core import planning
 from orchestrator.core.budget import experiment_cost_s
 from orchestrator.core.latency import Ceiling, Effect, LatencyBudget, lever_odds, most_gain
 from orchestrator.core.latency import after_probe as odds_after_probe
+from orchestrator.core.todo import record_without
 
 if TYPE_CHECKING:
     from orchestrator.controller.session import HostSession
@@ -47,7 +48,7 @@ def weigh_rows(
             h.id,
             expected=h.expect,
             ceiling=limit.gain if (limit := ceiling(playbook, h)) is not None else None,
-            record=planning.family_record([m for m in members if m.id != h.id], h.family) if h.family else (0, 0),
+            record=record_without(members, h.id, h.family),
             lever_odds=odds_of_lever(playbook, h, findings, hypotheses),
             probe_factor=factors.get(h.id, 1.0),
             cost_s=cost_s,
